@@ -1,0 +1,33 @@
+"""Drafting algorithms: pure PyTorch. Adding one is a folder here and its name in `NAMES`."""
+
+from difflib import get_close_matches
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from pydantic import BaseModel
+
+if TYPE_CHECKING:
+    from algorithms.contract import Algorithm
+
+NAMES = ("eagle3",)
+
+
+def _known(name: str, source: str) -> str:
+    if name not in NAMES:
+        near = get_close_matches(name, NAMES, n=1)
+        raise UnknownAlgorithm(f"{source}: no algorithm called {name!r}. Fix: {near[0] if near else 'use one of ' + ', '.join(NAMES)}")
+    return name
+
+
+class UnknownAlgorithm(ValueError):
+    """A name that is not in `NAMES`; the message is one line with the fix."""
+
+
+def config_class(name: str, source: str = "algorithm") -> type[BaseModel]:
+    """The typed settings of an algorithm, without importing PyTorch."""
+    return import_module(f"algorithms.{_known(name, source)}.config").Config
+
+
+def load(name: str) -> "Algorithm":
+    """The callables of an algorithm (imports PyTorch)."""
+    return import_module(f"algorithms.{_known(name, 'algorithm')}").ALGORITHM

@@ -1,0 +1,81 @@
+"""Writing so that nothing half-done ever looks whole: a temporary name first, then one rename.
+
+Used by every step that leaves a file or folder behind.
+"""
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+CHUNK_BYTES = 1 << 20
+
+
+def _temporary_name(path: Path) -> Path:
+    return path.with_name(f".{path.name}.{os.getpid()}.partial")
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Give a temporary file name beside `path`; on success it is flushed to disk and renamed to `path`."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = _temporary_name(path)
+    try:
+        yield partial
+        with partial.open("rb") as written:
+            os.fsync(written.fileno())
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+@contextmanager
+def replacing_folder(path: Path) -> Iterator[Path]:
+    """Give an empty temporary folder beside `path`; on success it takes the place of `path`."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = _temporary_name(path)
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir()
+    try:
+        yield partial
+        if path.exists():
+            shutil.rmtree(path)
+        partial.replace(path)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+
+
+def write_json(path: Path, content: Any) -> None:
+    """Write `content` as indented JSON, whole or not at all."""
+    with replacing(path) as partial:
+        partial.write_text(json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def write_jsonl(path: Path, rows: Iterable[dict[str, Any]]) -> None:
+    """Write one JSON object a line, whole or not at all."""
+    with replacing(path) as partial, partial.open("w") as out:
+        for row in rows:
+            out.write(json.dumps(row, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def read_jsonl(path: Path) -> list[dict[str, Any]]:
+    """Read a file written by `write_jsonl`."""
+    return [json.loads(line) for line in path.read_text().splitlines() if line]
+
+
+def file_sha256(path: Path) -> str:
+    """Hex SHA-256 of a file's bytes."""
+    digest = hashlib.sha256()
+    with path.open("rb") as source:
+        while chunk := source.read(CHUNK_BYTES):
+            digest.update(chunk)
+    return digest.hexdigest()
+
+
+def json_sha256(content: Any) -> str:
+    """Hex SHA-256 of `content` as canonical JSON (sorted keys, no spaces)."""
+    return hashlib.sha256(json.dumps(content, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
