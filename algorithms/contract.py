@@ -4,7 +4,7 @@ Shape letters: S = positions of one sequence, A = auxiliary layers, H = verifier
 D = draft vocabulary, K = draft tokens per step.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -67,6 +67,41 @@ class Propose(Protocol):
 
 
 @dataclass(frozen=True)
+class FormatRule:
+    """One trap of an algorithm's checkpoints.
+
+    Attributes:
+        name: words joined by `-`, shown to the user.
+        check: (config.json content, tensors) -> (what was found, what to do) for every fault.
+    """
+
+    name: str
+    check: Callable[[dict[str, Any], dict[str, Tensor]], Iterable[tuple[str, str]]]
+
+
+@dataclass(frozen=True)
+class CheckpointFormat:
+    """What the server reads of an algorithm's checkpoints (contract sections 1.3, 1.4 and 2).
+
+    Attributes:
+        method: the name under which the server runs such a draft.
+        Keys: closed model of the top-level config.json keys of this algorithm. A key whose absence the server fills
+            with something of its own has no default here.
+        layer_ids_key: the one of them that holds the verifier's layer ids.
+        required_tensors: config.json content -> shape by name of every tensor without which drafts are garbage.
+        optional_tensors: config.json content -> shape by name of the tensors that may be left out.
+        rules: traps beyond keys, names and shapes.
+    """
+
+    method: str
+    Keys: type[BaseModel]
+    layer_ids_key: str
+    required_tensors: Callable[[dict[str, Any]], dict[str, tuple[int, ...]]]
+    optional_tensors: Callable[[dict[str, Any]], dict[str, tuple[int, ...]]]
+    rules: tuple[FormatRule, ...] = ()
+
+
+@dataclass(frozen=True)
 class Algorithm:
     """What `algorithms.load(name)` gives.
 
@@ -78,6 +113,7 @@ class Algorithm:
         propose: see `Propose`.
         export: draft -> (config.json content without `speculators_config.verifier`, tensors), contract sections 1 and 2.
         restore: (config.json content, tensors, verifier) -> draft; the inverse of `export`.
+        format: see `CheckpointFormat`.
     """
 
     name: str
@@ -87,3 +123,4 @@ class Algorithm:
     propose: Propose
     export: Callable[[nn.Module], tuple[dict[str, Any], dict[str, Tensor]]]
     restore: Callable[[dict[str, Any], dict[str, Tensor], VerifierWeights], nn.Module]
+    format: CheckpointFormat | None = None
