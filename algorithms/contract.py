@@ -109,18 +109,22 @@ class Algorithm:
         name: folder name, also `speculators_model_type` in the checkpoint.
         Config: typed settings in a reproduction.
         build: (settings, verifier, draft_to_target_D, capture layer ids) -> untrained draft.
-        loss: (draft, batch) -> loss over one packed row.
+        objective: (settings, verifier, draft) -> the loss of one packed row, a function of a `Batch`.
         propose: see `Propose`.
         export: draft -> (config.json content without `speculators_config.verifier`, tensors), contract sections 1 and 2.
         restore: (config.json content, tensors, verifier) -> draft; the inverse of `export`.
+        aux_layers: config.json content -> ascending ids of the verifier states that the draft reads.
+        engine_method: the name that vLLM reports for this algorithm (contract 1.4).
         format: see `CheckpointFormat`.
     """
 
     name: str
     Config: type[BaseModel]
     build: Callable[..., nn.Module]
-    loss: Callable[[nn.Module, Batch], LossOutput]
+    objective: Callable[[Any, VerifierWeights, Any], Callable[[Batch], LossOutput]]
     propose: Propose
     export: Callable[[nn.Module], tuple[dict[str, Any], dict[str, Tensor]]]
     restore: Callable[[dict[str, Any], dict[str, Tensor], VerifierWeights], nn.Module]
+    aux_layers: Callable[[dict[str, Any]], list[int]]
+    engine_method: str
     format: CheckpointFormat | None = None

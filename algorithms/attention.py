@@ -1,0 +1,123 @@
+"""Attention of packed documents with a branch of drafted positions behind every row.
+
+A row that drafts sees the true keys of its own document up to itself, and then only the keys of its own branch
+(contract 4.2 and 6.1: diagonal blocks). That one shape serves training and drafting alike, so it is written once.
+
+Shape letters: R = packed rows, B = documents, L = longest document, Q = most query rows in a document,
+N = query heads, G = key-value heads, D = head size, J = earlier branch steps.
+"""
+
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where packed rows sit once every document is padded to the longest.
+
+    Attributes:
+        document_R: document number of each row.
+        column_R: rank of each row among the rows of its document that are in this layout.
+        position_R: position of each row within its document, from 0.
+        shape: (documents B, columns of the longest).
+    """
+
+    document_R: Tensor
+    column_R: Tensor
+    position_R: Tensor
+    shape: tuple[int, int]
+
+    @classmethod
+    def of(cls, document_S: Tensor) -> "Layout":
+        """Every row of a pack whose documents stand one after another, numbered 0, 1, ... in `document_S`."""
+        counts_B = torch.bincount(document_S)
+        starts_B = counts_B.cumsum(0) - counts_B
+        position_S = torch.arange(document_S.numel(), device=document_S.device) - starts_B[document_S]
+        return cls(document_S, position_S, position_S, (counts_B.numel(), int(counts_B.max())))
+
+    def take(self, rows_R: Tensor) -> "Layout":
+        """The layout of some of the rows (ascending indices)."""
+        document_R = self.document_R[rows_R]
+        counts_B = torch.bincount(document_R, minlength=self.shape[0])
+        starts_B = counts_B.cumsum(0) - counts_B
+        column_R = torch.arange(rows_R.numel(), device=rows_R.device) - starts_B[document_R]
+        return Layout(document_R, column_R, self.position_R[rows_R], (self.shape[0], max(1, int(counts_B.max()))))
+
+    def pad(self, x_R: Tensor, fill: float = 0.0) -> Tensor:
+        """[R, ...] -> [B, columns, ...] with `fill` where a document has no row."""
+        padded = x_R.new_full((*self.shape, *x_R.shape[1:]), fill)
+        padded[self.document_R, self.column_R] = x_R
+        return padded
+
+    def unpad(self, x_BC: Tensor) -> Tensor:
+        """[B, columns, ...] -> [R, ...]; the inverse of `pad`."""
+        return x_BC[self.document_R, self.column_R]
+
+
+@dataclass
+class Keys:
+    """Keys and values that one layer has seen: the true context of all documents, then the branch of each query row."""
+
+    context: Layout
+    key_BGLD: Tensor
+    value_BGLD: Tensor
+    branch: list[tuple[Tensor, Tensor]] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, context: Layout, key_SGD: Tensor, value_SGD: Tensor) -> "Keys":
+        """Pad the context's keys and values, [S, G, D] each, once for all steps."""
+        return cls(context, context.pad(key_SGD).transpose(1, 2), context.pad(value_SGD).transpose(1, 2))
+
+
+def visible(context: Layout, queries: Layout, step: int, window: int | None) -> Tensor:
+    """bool [B, Q, L]: context keys that a query row sees at branch step `step`.
+
+    A key at position j is seen by the row at position i when j <= i and, with a sliding window, (i + step) - j < window
+    (contract 4.2: the window slides with the drafted position).
+    """
+    key_L = torch.arange(context.shape[1], device=context.position_R.device)
+    # A column without a row sees key 0, so that its softmax stays finite; its result is never read.
+    position_BQ = queries.pad(queries.position_R, fill=0)
+    seen = key_L <= position_BQ[..., None]
+    if window is not None:
+        seen = seen & (position_BQ[..., None] + step - key_L < window)
+    return seen
+
+
+def attend(query_RND: Tensor, keys: Keys, queries: Layout, seen_BQL: Tensor, window: int | None = None) -> Tensor:
+    """Softmax attention over the visible context and the row's own branch.
+
+    Args:
+        query_RND: [R, N, D], already turned by its position.
+        keys: context and branch of this layer; branch keys and values are [R, G, D], in the order of `queries`.
+        seen_BQL: from `visible`.
+        window: sliding window in tokens; a branch longer than that loses its oldest steps.
+
+    Returns:
+        [R, N * D] in the query's dtype; the softmax is float32.
+    """
+    rows, heads, size = query_RND.shape
+    groups = keys.key_BGLD.shape[1]
+    query = queries.pad(query_RND * size**-0.5).transpose(1, 2)  # [B, N, Q, D]
+    documents, _, columns, _ = query.shape
+    grouped = query.reshape(documents, groups, -1, size)  # query heads of one key head lie together: [B, G, N/G * Q, D]
+    score = (grouped @ keys.key_BGLD.transpose(-1, -2)).float().view(documents, heads, columns, -1)
+    score = score.masked_fill(~seen_BQL[:, None], float("-inf"))
+    branch = keys.branch if window is None else keys.branch[-window:]
+    own = [_own_scores(query_RND, key, queries) for key, _ in branch]
+    weight = torch.cat([score, *own], dim=-1).softmax(dim=-1).to(query_RND.dtype)
+    context = weight[..., : score.shape[-1]].reshape(documents, groups, -1, score.shape[-1])
+    mixed = queries.unpad((context @ keys.value_BGLD).view(documents, heads, columns, size).transpose(1, 2))
+    for step, (_, value_RGD) in enumerate(branch):
+        share_RN = queries.unpad(weight[..., score.shape[-1] + step].transpose(1, 2))
+        mixed = mixed + share_RN[..., None] * value_RGD.repeat_interleave(heads // groups, dim=1)
+    return mixed.reshape(rows, -1)
+
+
+def _own_scores(query_RND: Tensor, key_RGD: Tensor, queries: Layout) -> Tensor:
+    """float32 [B, N, Q, 1]: each row's score against one key of its own branch."""
+    heads, groups, size = query_RND.shape[1], key_RGD.shape[1], query_RND.shape[2]
+    score_RN = (query_RND * key_RGD.repeat_interleave(heads // groups, dim=1)).float().sum(-1) * size**-0.5
+    return queries.pad(score_RN).transpose(1, 2)[..., None]

@@ -1,0 +1,192 @@
+"""The EAGLE-3 draft network (arXiv 2503.01840; contract 4.1). Module names equal the checkpoint's tensor names.
+
+Slot t joins the embedding of token t+1 with the verifier's state at t, and predicts token t+2. The state it computes
+stands in for the verifier's when it drafts on. Called by `training` and `drafting`, which differ only in the token
+that a branch step reads: the true one or the draft's own.
+
+Shape letters: S = all slots of a pack, R = slots that branch, A = verifier states, H = width, N = heads,
+G = key-value heads, D = head size, V = vocabulary.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from algorithms.attention import Keys, Layout, attend, visible
+from algorithms.layers import GatedMLP, RMSNorm, Rotary
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Sizes and flags of a draft; `layer` is the checkpoint's `transformer_layer_config` (contract 1.3)."""
+
+    layer: dict[str, Any]
+    aux_layers: list[int]
+    target_hidden_size: int
+    draft_vocab_size: int
+    speculative_tokens: int
+    norm_before_residual: bool
+    norm_before_fc: bool
+    fc_norm: bool
+    norm_output: bool
+
+    @property
+    def sliding_window(self) -> int | None:
+        """Width of the window in tokens; None for full attention."""
+        return self.layer["sliding_window"] if self.layer["layer_types"][0] == "sliding_attention" else None
+
+
+class Attention(nn.Module):
+    """Projections of one layer; the mixing itself is `algorithms.attention.attend`."""
+
+    def __init__(self, layer: dict[str, Any], input_width: int) -> None:
+        super().__init__()
+        heads, groups, size = layer["num_attention_heads"], layer["num_key_value_heads"], layer["head_dim"]
+        self.q_proj = nn.Linear(input_width, heads * size, bias=False)
+        self.k_proj = nn.Linear(input_width, groups * size, bias=False)
+        self.v_proj = nn.Linear(input_width, groups * size, bias=False)
+        self.o_proj = nn.Linear(heads * size, layer["hidden_size"], bias=False)
+        if layer["model_type"] == "qwen3":
+            self.q_norm = RMSNorm(size, layer["rms_norm_eps"])
+            self.k_norm = RMSNorm(size, layer["rms_norm_eps"])
+        self.head_dim = size
+
+    def query(self, x_RH: Tensor, angles: tuple[Tensor, Tensor]) -> Tensor:
+        """[R, N, D], normed where the architecture does, turned by position."""
+        query = self.q_proj(x_RH).unflatten(-1, (-1, self.head_dim))
+        return Rotary.rotate(self.q_norm(query) if hasattr(self, "q_norm") else query, angles)
+
+    def key_value(self, x_RH: Tensor, angles: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+        """Keys (normed, turned) and values, [R, G, D] each."""
+        key = self.k_proj(x_RH).unflatten(-1, (-1, self.head_dim))
+        key = Rotary.rotate(self.k_norm(key) if hasattr(self, "k_norm") else key, angles)
+        return key, self.v_proj(x_RH).unflatten(-1, (-1, self.head_dim))
+
+
+class Layer(nn.Module):
+    """A decoder layer; the first one reads [embedding; state] and chooses where its residual starts."""
+
+    def __init__(self, layer: dict[str, Any], first: bool, norm_before_residual: bool) -> None:
+        super().__init__()
+        width, epsilon = layer["hidden_size"], layer["rms_norm_eps"]
+        self.self_attn = Attention(layer, 2 * width if first else width)
+        self.mlp = GatedMLP(width, layer["intermediate_size"])
+        self.input_layernorm = RMSNorm(width, epsilon)
+        self.post_attention_layernorm = RMSNorm(width, epsilon)
+        if first:
+            self.hidden_norm = RMSNorm(width, epsilon)
+        self.norm_before_residual = norm_before_residual
+
+    def read(self, state_RH: Tensor, embedding_RH: Tensor) -> tuple[Tensor, Tensor]:
+        """(residual, input of the projections) of each slot."""
+        if not hasattr(self, "hidden_norm"):
+            return state_RH, self.input_layernorm(state_RH)
+        normed = self.hidden_norm(state_RH)
+        residual = normed if self.norm_before_residual else state_RH
+        return residual, torch.cat((self.input_layernorm(embedding_RH), normed), dim=-1)
+
+    def finish(self, residual_RH: Tensor, mixed_RND: Tensor) -> Tensor:
+        """Residual stream after attention and MLP, [R, H]."""
+        stream = residual_RH + self.self_attn.o_proj(mixed_RND)
+        return stream + self.mlp(self.post_attention_layernorm(stream))
+
+
+@dataclass
+class Branches:
+    """Drafting under way at some slots: what step k needs of the steps before it."""
+
+    context: Layout
+    queries: Layout
+    keys: list[Keys]
+    output_RH: Tensor
+    feedback_RH: Tensor
+    step: int = 0
+
+
+class Draft(nn.Module):
+    """The trained parameters plus the verifier's embedding (a buffer: never trained, never exported).
+
+    Args:
+        shape: sizes and flags.
+        embedding_VH: the verifier's input embedding.
+        draft_to_target_D: target id of each draft id.
+    """
+
+    def __init__(self, shape: Shape, embedding_VH: Tensor, draft_to_target_D: Tensor) -> None:
+        super().__init__()
+        width, epsilon = shape.layer["hidden_size"], shape.layer["rms_norm_eps"]
+        joined = len(shape.aux_layers) * shape.target_hidden_size
+        self.shape = shape
+        self.fc = nn.Linear(joined, width, bias=False)
+        if shape.norm_before_fc:
+            self.input_norm = RMSNorm(joined, epsilon)
+        if shape.fc_norm:
+            self.fc_norm = nn.ModuleList(RMSNorm(shape.target_hidden_size, epsilon) for _ in shape.aux_layers)
+        count = shape.layer["num_hidden_layers"]
+        self.layers = nn.ModuleList(Layer(shape.layer, i == 0, shape.norm_before_residual) for i in range(count))
+        self.norm = RMSNorm(width, epsilon)
+        self.lm_head = nn.Linear(width, shape.draft_vocab_size, bias=False)
+        self.rotary = Rotary(shape.layer["rope_parameters"], shape.layer["head_dim"])
+        self.register_buffer("embedding_VH", embedding_VH, persistent=False)
+        self.register_buffer("draft_to_target_D", draft_to_target_D, persistent=False)
+
+    def fuse(self, aux_states_SAH: Tensor) -> Tensor:
+        """The verifier's states of each position as one draft state g, [S, H] (contract 3)."""
+        joined = aux_states_SAH.flatten(-2)
+        if self.shape.norm_before_fc:
+            joined = self.input_norm(joined)
+        if self.shape.fc_norm:
+            parts = joined.unflatten(-1, (len(self.shape.aux_layers), -1)).unbind(-2)
+            joined = torch.cat([norm(part) for norm, part in zip(self.fc_norm, parts, strict=True)], dim=-1)
+        return self.fc(joined)
+
+    def start(self, next_token_S: Tensor, aux_states_SAH: Tensor, document_S: Tensor, rows_R: Tensor) -> Branches:
+        """Step 0: read the context at all slots, and give the output of those that branch.
+
+        Args:
+            next_token_S: token t+1 of each slot t, int64 [S].
+            aux_states_SAH: the verifier's states at t.
+            document_S: document number of each slot, 0, 1, ...
+            rows_R: slots that branch, ascending; the others only give keys and values to later slots.
+        """
+        context = Layout.of(document_S)
+        queries = context.take(rows_R)
+        state = self.fuse(aux_states_SAH)
+        embedding = self._embed(next_token_S, state.dtype)
+        angles = self.rotary.angles(context.position_R)
+        keys = []
+        for depth, layer in enumerate(self.layers):
+            last = depth == len(self.layers) - 1
+            rows = rows_R if last else slice(None)
+            residual, read = layer.read(state, embedding)
+            keys.append(Keys.of(context, *layer.self_attn.key_value(read, angles)))
+            chosen = queries if last else context
+            query = layer.self_attn.query(read[rows], (angles[0][rows], angles[1][rows]))
+            mixed = attend(query, keys[-1], chosen, visible(context, chosen, 0, self.shape.sliding_window))
+            state = layer.finish(residual[rows], mixed)
+        return Branches(context, queries, keys, *self._outputs(state))
+
+    def extend(self, branches: Branches, token_R: Tensor) -> None:
+        """The next step of every branch: read `token_R` and the fed-back state at the next position."""
+        branches.step += 1
+        angles = self.rotary.angles(branches.queries.position_R + branches.step)
+        window = self.shape.sliding_window
+        seen = visible(branches.context, branches.queries, branches.step, window)
+        state = branches.feedback_RH
+        embedding = self._embed(token_R, state.dtype)
+        for layer, keys in zip(self.layers, branches.keys, strict=True):
+            residual, read = layer.read(state, embedding)
+            keys.branch.append(layer.self_attn.key_value(read, angles))
+            query = layer.self_attn.query(read, angles)
+            state = layer.finish(residual, attend(query, keys, branches.queries, seen, window))
+        branches.output_RH, branches.feedback_RH = self._outputs(state)
+
+    def _outputs(self, state_RH: Tensor) -> tuple[Tensor, Tensor]:
+        """(what the head reads, what the next step reads)."""
+        output = self.norm(state_RH)
+        return output, output if self.shape.norm_output else state_RH
+
+    def _embed(self, token_R: Tensor, dtype: torch.dtype) -> Tensor:
+        return self.embedding_VH[token_R].to(dtype)
