@@ -60,7 +60,7 @@ class Propose(Protocol):
     """Greedy drafts of the engine at every position, from true states only (contract 4.1, 4.2)."""
 
     def __call__(self, draft: nn.Module, token_ids_S: Tensor, aux_states_SAH: Tensor, num_draft_tokens: int) -> Tensor:
-        """Row t of the int64 [S-1, K] result: the K drafts made once x_{t+1} was sampled, guesses of x_{t+2}..x_{t+1+K}.
+        """Row t of the int64 [S-1, K] result: the K drafts made once x_{t+1} was sampled, for x_{t+2}..x_{t+1+K}.
 
         Target ids. Row t uses states 0..t and tokens 0..t+1 only.
         """
@@ -84,18 +84,14 @@ class CheckpointFormat:
     """What the server reads of an algorithm's checkpoints (contract sections 1.3, 1.4 and 2).
 
     Attributes:
-        method: the name under which the server runs such a draft.
         Keys: closed model of the top-level config.json keys of this algorithm. A key whose absence the server fills
             with something of its own has no default here.
-        layer_ids_key: the one of them that holds the verifier's layer ids.
         required_tensors: config.json content -> shape by name of every tensor without which drafts are garbage.
         optional_tensors: config.json content -> shape by name of the tensors that may be left out.
         rules: traps beyond keys, names and shapes.
     """
 
-    method: str
     Keys: type[BaseModel]
-    layer_ids_key: str
     required_tensors: Callable[[dict[str, Any]], dict[str, tuple[int, ...]]]
     optional_tensors: Callable[[dict[str, Any]], dict[str, tuple[int, ...]]]
     rules: tuple[FormatRule, ...] = ()
@@ -111,7 +107,7 @@ class Algorithm:
         build: (settings, verifier, draft_to_target_D, capture layer ids) -> untrained draft.
         objective: (settings, verifier, draft) -> the loss of one packed row, a function of a `Batch`.
         propose: see `Propose`.
-        export: draft -> (config.json content without `speculators_config.verifier`, tensors), contract sections 1 and 2.
+        export: draft -> (config.json content without `speculators_config.verifier`, tensors), contract 1 and 2.
         restore: (config.json content, tensors, verifier) -> draft; the inverse of `export`.
         aux_layers: config.json content -> ascending ids of the verifier states that the draft reads.
         engine_method: the name that vLLM reports for this algorithm (contract 1.4).

@@ -4,6 +4,7 @@ from algorithms.contract import Algorithm
 from algorithms.eagle3.config import Config
 from algorithms.eagle3.drafting import propose
 from algorithms.eagle3.export import aux_layers_of, build, export, restore
+from algorithms.eagle3.format import FORMAT
 from algorithms.eagle3.training import objective
 
 ALGORITHM = Algorithm(
@@ -16,4 +17,5 @@ ALGORITHM = Algorithm(
     restore=restore,
     aux_layers=aux_layers_of,
     engine_method="eagle3",
+    format=FORMAT,
 )

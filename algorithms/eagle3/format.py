@@ -22,7 +22,7 @@ class Keys(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
-    draft_vocab_size: int | None = Field(description="write the number of draft tokens, or null for the full vocabulary")
+    draft_vocab_size: int | None = Field(description="write the number of draft tokens, or null for all")
     norm_before_residual: bool = Field(description="write it: the server takes true where it is absent")
     eagle_aux_hidden_state_layer_ids: list[int] = Field(
         min_length=1, description="write the trained layer ids: the server guesses (2, n/2, n-3) where they are absent"
@@ -30,7 +30,7 @@ class Keys(BaseModel):
     norm_before_fc: bool = Field(False, description="use true or false")
     fc_norm: bool = Field(False, description="use true or false")
     norm_output: bool = Field(False, description="use true or false")
-    target_hidden_size: int | None = Field(None, ge=1, description="write the verifier's width, or leave it out where equal")
+    target_hidden_size: int | None = Field(None, ge=1, description="write the verifier's width")
 
 
 def _attention(layer: dict[str, Any], index: int) -> Shapes:
@@ -108,7 +108,7 @@ def optional_tensors(config: dict[str, Any]) -> Shapes:
 def _architecture(config: dict[str, Any], _: dict[str, Tensor]) -> Iterator[tuple[str, str]]:
     layer = config["transformer_layer_config"]
     if layer["model_type"] not in ARCHITECTURES:
-        yield f"model_type {layer['model_type']!r}", f"the server builds {' or '.join(ARCHITECTURES)} drafts only; write one of them"
+        yield f"model_type {layer['model_type']!r}", f"use {' or '.join(ARCHITECTURES)}: the server has no other"
     if layer.get("is_causal") is False:
         yield "is_causal false: attention without a cache", "remove is_causal"
 
@@ -125,7 +125,7 @@ def _aux_count(config: dict[str, Any], _: dict[str, Tensor]) -> Iterator[tuple[s
 def _attention_bias(config: dict[str, Any], _: dict[str, Tensor]) -> Iterator[tuple[str, str]]:
     layer = config["transformer_layer_config"]
     if layer["model_type"] == "qwen3" and layer.get("attention_bias"):
-        yield "attention_bias with a qwen3 draft: the server drops o_proj.bias in silence", "train without attention biases"
+        yield "attention_bias with qwen3: the server drops o_proj.bias in silence", "train without attention biases"
 
 
 def _feature_norms(config: dict[str, Any], _: dict[str, Tensor]) -> Iterator[tuple[str, str]]:
@@ -134,9 +134,7 @@ def _feature_norms(config: dict[str, Any], _: dict[str, Tensor]) -> Iterator[tup
 
 
 FORMAT = CheckpointFormat(
-    method="eagle3",
     Keys=Keys,
-    layer_ids_key="eagle_aux_hidden_state_layer_ids",
     required_tensors=required_tensors,
     optional_tensors=optional_tensors,
     rules=(

@@ -1,0 +1,105 @@
+"""What a lint rule is, what it sees and what it says. Used by `lint` and the tables of rules.
+
+Shape letters: V = verifier vocabulary, H = verifier width, D = draft vocabulary.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Literal
+
+from torch import Tensor
+
+from algorithms.contract import Algorithm, CheckpointFormat
+
+Verdict = Literal["fault", "note"]
+# (verdict, what was found, what to do)
+Saying = tuple[Verdict, str, str]
+
+
+@dataclass(frozen=True)
+class VerifierFacts:
+    """What the rules compare a draft with.
+
+    Attributes:
+        config: the verifier's text config.
+        architectures: of its config.json.
+        head_VH: output head.
+        embedding_VH: input embedding.
+        stop_tokens: text of every token that ends a reply or a turn, by id.
+    """
+
+    config: dict[str, Any]
+    architectures: list[str]
+    head_VH: Tensor
+    embedding_VH: Tensor
+    stop_tokens: dict[int, str]
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A draft under examination. The properties hold once its config is known to be well formed."""
+
+    config: dict[str, Any]
+    tensors: dict[str, Tensor]
+    algorithm: Algorithm | None
+    files: list[str] = field(default_factory=list)
+    verifier: VerifierFacts | None = None
+
+    @property
+    def format(self) -> CheckpointFormat | None:
+        """What the algorithm says of its checkpoints."""
+        return self.algorithm.format if self.algorithm else None
+
+    @property
+    def layer(self) -> dict[str, Any]:
+        """`transformer_layer_config`."""
+        return self.config["transformer_layer_config"]
+
+    @property
+    def draft_vocabulary(self) -> int:
+        """Number of tokens that the draft can propose."""
+        return self.config.get("draft_vocab_size") or self.layer["vocab_size"]
+
+    @property
+    def is_reduced(self) -> bool:
+        """Whether draft ids differ from the verifier's."""
+        return self.draft_vocabulary != self.layer["vocab_size"]
+
+    @cached_property
+    def required(self) -> dict[str, tuple[int, ...]]:
+        """Shape by name of the tensors that must be there."""
+        return self.format.required_tensors(self.config) if self.format else {}
+
+    @cached_property
+    def optional(self) -> dict[str, tuple[int, ...]]:
+        """Shape by name of the tensors that may be there."""
+        return self.format.optional_tensors(self.config) if self.format else {}
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One trap.
+
+    Attributes:
+        name: words joined by `-`.
+        symptom: what the trap does to a draft, in a few words.
+        check: says what it found, or nothing.
+        needs_verifier: it compares with the verifier's folder.
+    """
+
+    name: str
+    symptom: str
+    check: Callable[[Subject], Iterable[Saying]]
+    needs_verifier: bool = False
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One line of the linter's answer."""
+
+    rule: str
+    verdict: Literal["fault", "note", "ok", "not checked"]
+    symptom: str
+    found: str = ""
+    fix: str = ""
