@@ -1,0 +1,65 @@
+# `make reproduce` and `make test` set up everything first, from nothing. Second runs reuse what is there.
+#   NAME=smollm2_135m   the reproduction, a folder under reproductions/      SMOKE=1       its small version
+#   BACKEND=cpu|cuda    which lock under requirements/                       PYTHON=...    the interpreter to build with
+
+NAME ?= smollm2_135m
+BACKEND ?= cpu
+PYTHON ?=
+SMOKE ?=
+ARGS ?=
+VENV := $(if $(filter cpu,$(BACKEND)),.venv,.venv-$(BACKEND))
+TARGET := reproduce_$(NAME)$(if $(filter-out 0,$(SMOKE)),_smoke)
+RUN := $(VENV)/bin/python
+LOCKS := $(addprefix requirements/,install.sh $(BACKEND).lock torch-cpu.txt uv.txt verifier.txt)
+export BACKEND
+export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
+
+.PHONY: help setup doctor reproduce smoke test test-slow test-all lint lock
+.NOTPARALLEL:
+
+help:
+	@echo 'make reproduce [NAME=... SMOKE=1 BACKEND=cuda]   set up, then train, serve, measure and report one verifier'
+	@echo 'make smoke                                       the same in small'
+	@echo 'make test | test-slow | test-all [ARGS=...]      set up, then the tests'
+	@echo 'make setup | doctor | lint | lock                environment, its check, static checks, new locks'
+
+setup: $(VENV)/.ready
+
+$(VENV)/.ready: $(LOCKS)
+	@sh requirements/install.sh $(BACKEND) $(VENV) $(PYTHON)
+	@touch $@
+
+# A lock that is named wrongly is a mistake of the caller: install.sh says which names there are.
+$(LOCKS):
+
+doctor: setup
+	@$(RUN) -m harness.doctor
+
+reproduce: doctor
+	@echo '[run] snakemake --cores all $(TARGET)'
+	@$(RUN) -m snakemake --cores all $(TARGET) $(ARGS)
+
+smoke:
+	@$(MAKE) --no-print-directory reproduce SMOKE=1
+
+test: setup
+	$(RUN) -m pytest $(ARGS)
+
+test-slow: setup
+	$(RUN) -m pytest -m slow $(ARGS)
+
+test-all: setup
+	$(RUN) -m pytest -m 'slow or not slow' $(ARGS)
+
+lint: setup
+	$(RUN) -m ruff check .
+	$(RUN) -m mypy
+	$(RUN) -m snakefmt --check Snakefile harness/rules
+	$(RUN) -m snakemake --lint
+
+# New versions within what the .in files ask for.
+lock: setup
+	cd requirements && ../$(RUN) -m uv pip compile --quiet --upgrade --generate-hashes --python-version 3.11 \
+		--override overrides.txt cpu.in -o cpu.lock
+	cd requirements && ../$(RUN) -m uv pip compile --quiet --upgrade --generate-hashes --python-version 3.11 \
+		--python-platform x86_64-unknown-linux-gnu cuda.in -o cuda.lock
