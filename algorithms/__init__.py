@@ -15,7 +15,8 @@ NAMES = ("eagle3",)
 def _known(name: str, source: str) -> str:
     if name not in NAMES:
         near = get_close_matches(name, NAMES, n=1)
-        raise UnknownAlgorithm(f"{source}: no algorithm called {name!r}. Fix: {near[0] if near else 'use one of ' + ', '.join(NAMES)}")
+        fix = near[0] if near else f"use one of {', '.join(NAMES)}"
+        raise UnknownAlgorithm(f"{source}: no algorithm called {name!r}. Fix: {fix}")
     return name
 
 

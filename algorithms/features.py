@@ -33,7 +33,7 @@ class Teacher:
 
     @torch.no_grad()
     def log_probabilities(self, last_state_SH: Tensor) -> Tensor:
-        """log softmax over the draft vocabulary, [S, D] in the state's dtype, renormalised over the draft's tokens."""
+        """float32 [S, D]: log softmax over the draft vocabulary, renormalised over the draft's tokens."""
         normed = F.rms_norm(last_state_SH.float(), self.norm_H.shape, self.norm_H.float(), self.epsilon)
         logits = normed.to(self.head_DH.dtype) @ self.head_DH.T
-        return logits.float().log_softmax(dim=-1).to(self.head_DH.dtype)
+        return logits.float().log_softmax(dim=-1)

@@ -7,40 +7,66 @@ here computes loss and gradient of a chunk at once and keeps only the gradient o
 Shape letters: R = rows, P = target positions, H = width, D = draft vocabulary.
 """
 
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
-CHUNK_ROWS = 512
+# Rows of a chunk: its float32 logits stay in a core's cache for vocabularies of a few thousand tokens.
+CHUNK_ROWS = 128
+
+
+@dataclass(frozen=True)
+class Targets:
+    """The verifier's distributions that a pack is scored against, each held once however often it is used.
+
+    Attributes:
+        probability_PD: float32 [P, D], rows sum to one.
+        entropy_P: float32 [P], in nats.
+    """
+
+    probability_PD: Tensor
+    entropy_P: Tensor
+
+    @classmethod
+    def of(cls, log_probability_PD: Tensor) -> "Targets":
+        """From log-probabilities [P, D]."""
+        probability_PD = log_probability_PD.exp()
+        return cls(probability_PD, -_row_dot(probability_PD, log_probability_PD))
+
+
+def _row_dot(a_RD: Tensor, b_RD: Tensor) -> Tensor:
+    """Dot product of each row, without a [R, D] tensor in between."""
+    return torch.bmm(a_RD[:, None, :], b_RD[:, :, None]).view(-1)
 
 
 class _HeadKL(torch.autograd.Function):
-    """Weighted sum over rows of KL(teacher || softmax(hidden @ head.T)), with the gradient made on the way."""
+    """Weighted sum over rows of KL(target || softmax(hidden @ head.T)), with the gradient made on the way."""
 
     @staticmethod
-    def forward(  # noqa: D102 - see head_kl
-        ctx: Any, hidden_RH: Tensor, head_DH: Tensor, teacher_PD: Tensor, target_R: Tensor, weight_R: Tensor
+    def forward(
+        ctx: Any, hidden_RH: Tensor, head_DH: Tensor, targets: Targets, target_R: Tensor, weight_R: Tensor
     ) -> tuple[Tensor, Tensor]:
-        weighted = weight_R.new_zeros(())
-        guesses, hidden_gradients = [], []
+        divergence_R = torch.empty_like(weight_R)
+        guess_R = torch.empty_like(target_R)
+        hidden_gradient = torch.empty_like(hidden_RH)
         head_gradient = torch.zeros_like(head_DH, dtype=torch.float32) if ctx.needs_input_grad[1] else None
-        for rows in torch.arange(hidden_RH.shape[0]).split(CHUNK_ROWS):
-            part = slice(int(rows[0]), int(rows[-1]) + 1)
+        for first in range(0, hidden_RH.shape[0], CHUNK_ROWS):
+            part = slice(first, first + CHUNK_ROWS)
             logits = (hidden_RH[part] @ head_DH.T).float()
-            guesses.append(logits.argmax(dim=-1))
-            log_q, log_p = logits.log_softmax(dim=-1), teacher_PD[target_R[part]].float()
-            p, weight = log_p.exp(), weight_R[part]
-            weighted += ((p * (log_p - log_q)).sum(dim=-1) * weight).sum()
-            # d KL / d logits = softmax(logits) * sum(p) - p; p sums to one up to rounding.
-            slope = ((log_q.exp() - p) * weight[:, None]).to(head_DH.dtype)
-            hidden_gradients.append(slope @ head_DH)
+            p = targets.probability_PD[target_R[part]]
+            guess_R[part] = logits.argmax(dim=-1)
+            # KL = -H(p) - p . log q, and log q = logits - logsumexp(logits) with p summing to one.
+            divergence_R[part] = logits.logsumexp(dim=-1) - _row_dot(p, logits) - targets.entropy_P[target_R[part]]
+            # d KL / d logits = softmax(logits) - p
+            slope = logits.softmax(dim=-1).sub_(p).mul_(weight_R[part, None]).to(head_DH.dtype)
+            torch.mm(slope, head_DH, out=hidden_gradient[part])
             if head_gradient is not None:
                 head_gradient += (slope.T @ hidden_RH[part]).float()
-        ctx.save_for_backward(torch.cat(hidden_gradients), head_gradient)
-        guess_R = torch.cat(guesses)
+        ctx.save_for_backward(hidden_gradient, head_gradient)
         ctx.mark_non_differentiable(guess_R)
-        return weighted, guess_R
+        return (divergence_R * weight_R).sum(), guess_R
 
     @staticmethod
     def backward(ctx: Any, weighted_gradient: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
@@ -49,17 +75,19 @@ class _HeadKL(torch.autograd.Function):
         return hidden_gradient * weighted_gradient, head, None, None, None
 
 
-def head_kl(hidden_RH: Tensor, head_DH: Tensor, teacher_PD: Tensor, target_R: Tensor, weight_R: Tensor) -> tuple[Tensor, Tensor]:
+def head_kl(
+    hidden_RH: Tensor, head_DH: Tensor, targets: Targets, target_R: Tensor, weight_R: Tensor
+) -> tuple[Tensor, Tensor]:
     """KL divergence of the draft from the verifier through the output head.
 
     Args:
         hidden_RH: the draft's normed output, [R, H], in the head's dtype.
         head_DH: output head, [D, H]; gets a gradient only if it asks for one.
-        teacher_PD: log-probabilities of the verifier over the draft vocabulary, one row per target position, [P, D].
+        targets: distributions of the verifier over the draft vocabulary.
         target_R: which of them each row should match, int64 [R].
         weight_R: float32 [R]; 0 leaves a row out.
 
     Returns:
         (sum over rows of weight * KL(p || q) in nats, draft ids of the largest logits int64 [R]).
     """
-    return _HeadKL.apply(hidden_RH, head_DH, teacher_PD, target_R, weight_R)
+    return _HeadKL.apply(hidden_RH, head_DH, targets, target_R, weight_R)

@@ -24,7 +24,7 @@ def choose(token_counts_V: Tensor, size: int, always: Iterable[int] = ()) -> Ten
     vocabulary = token_counts_V.numel()
     forced = sorted(set(always))
     if not 1 <= size <= vocabulary:
-        raise ValueError(f"draft_vocab_size = {size} is outside 1..{vocabulary}. Fix: use the verifier's vocabulary or less")
+        raise ValueError(f"draft_vocab_size = {size} is outside 1..{vocabulary}. Fix: leave it out or use less")
     if len(forced) > size or any(not 0 <= token < vocabulary for token in forced):
         raise ValueError(f"special tokens {forced} do not fit a draft vocabulary of {size} out of {vocabulary}")
     rank = token_counts_V.clone()

@@ -13,7 +13,7 @@ class Config(BaseModel):
     speculative_tokens: int = Field(ge=1, le=16, description="use 1 to 16 tokens per verify step")
     ttt_steps: int = Field(3, ge=1, le=16, description="unroll this many drafting steps in training")
     draft_vocab_size: int | None = Field(None, ge=1, description="use the verifier's vocabulary (leave out) or less")
-    architecture: Literal["llama", "qwen3"] = Field("llama", description="use llama or qwen3 (norm on queries and keys)")
+    architecture: Literal["llama", "qwen3"] = Field("llama", description="use llama or qwen3 (normed heads)")
     layers: int = Field(1, ge=1, description="use 1 or more draft layers")
     intermediate_size: int | None = Field(None, ge=1, description="leave out for the verifier's MLP width")
     sliding_window: int | None = Field(None, ge=1, description="leave out for full attention")

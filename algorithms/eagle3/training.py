@@ -18,7 +18,7 @@ from algorithms.contract import Batch, LossOutput, VerifierWeights
 from algorithms.eagle3.config import Config
 from algorithms.eagle3.model import Draft
 from algorithms.features import Teacher
-from algorithms.losses import head_kl
+from algorithms.losses import Targets, head_kl
 
 
 @dataclass(frozen=True)
@@ -61,10 +61,10 @@ def loss(draft: Draft, teacher: Teacher, batch: Batch, steps: int, decay: float)
     """
     rows = rows_of(batch, steps)
     if rows.scored_R.numel() == 0:
-        raise ValueError("a batch without an assistant token that has a target. Fix: drop such documents before packing")
+        raise ValueError("a batch without an assistant token to score. Fix: drop such documents before packing")
     targets_P, index_RK = rows.target_RK.unique(return_inverse=True)
-    teacher_PD = teacher.log_probabilities(batch.last_state_SH[targets_P])
-    first_choice_P = teacher_PD.argmax(dim=-1)
+    targets = Targets.of(teacher.log_probabilities(batch.last_state_SH[targets_P]))
+    first_choice_P = targets.probability_PD.argmax(dim=-1)
     slot_S = rows.slot_S
     branches = draft.start(
         batch.token_ids_S[slot_S + 1], batch.aux_states_SAH[slot_S], batch.document_S[slot_S], rows.scored_R
@@ -76,7 +76,7 @@ def loss(draft: Draft, teacher: Teacher, batch: Batch, steps: int, decay: float)
         weight_R = rows.valid_RK[:, step].float()
         count = weight_R.sum().clamp(min=1.0)
         head_DH = draft.lm_head.weight.to(branches.output_RH.dtype)
-        summed, guess_R = head_kl(branches.output_RH, head_DH, teacher_PD, index_RK[:, step], weight_R)
+        summed, guess_R = head_kl(branches.output_RH, head_DH, targets, index_RK[:, step], weight_R)
         total = total + decay**step * summed / count
         agree = ((guess_R == first_choice_P[index_RK[:, step]]) * weight_R).sum() / count
         metrics[f"kl_step_{step + 1}"] = float(summed.detach() / count)

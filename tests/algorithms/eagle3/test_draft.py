@@ -12,7 +12,7 @@ from algorithms.eagle3.config import Config
 from algorithms.eagle3.drafting import draft_steps
 from algorithms.eagle3.training import loss, rows_of
 from algorithms.features import Teacher
-from algorithms.losses import head_kl
+from algorithms.losses import Targets, head_kl
 from algorithms.vocabulary import choose
 
 WIDTH, VOCABULARY, AUX = 32, 61, [1, 2, 4]
@@ -22,8 +22,8 @@ EAGLE3 = algorithms.load("eagle3")
 def verifier_weights(seed: int = 0) -> VerifierWeights:
     generator = torch.Generator().manual_seed(seed)
     config = {
-        "hidden_size": WIDTH, "intermediate_size": 48, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8,
-        "vocab_size": VOCABULARY, "max_position_embeddings": 256, "rms_norm_eps": 1e-5, "num_hidden_layers": 5,
+        "hidden_size": WIDTH, "intermediate_size": 48, "num_attention_heads": 4, "num_key_value_heads": 2,
+        "head_dim": 8, "vocab_size": VOCABULARY, "max_position_embeddings": 256, "rms_norm_eps": 1e-5, "num_hidden_layers": 5,
         "rope_parameters": {"rope_type": "default", "rope_theta": 100.0},
     }  # fmt: skip
     random = lambda *shape: torch.randn(*shape, generator=generator)  # noqa: E731
@@ -33,11 +33,13 @@ def verifier_weights(seed: int = 0) -> VerifierWeights:
 def make_draft(draft_vocab_size: int | None = 40, seed: int = 1, **flags):
     config = Config(speculative_tokens=3, draft_vocab_size=draft_vocab_size, **flags)
     verifier = verifier_weights()
-    kept = choose(torch.randint(0, 9, (VOCABULARY,), generator=torch.Generator().manual_seed(5)), draft_vocab_size or VOCABULARY)
+    kept = choose(
+        torch.randint(0, 9, (VOCABULARY,), generator=torch.Generator().manual_seed(5)), draft_vocab_size or VOCABULARY
+    )
     draft = EAGLE3.build(config, verifier, kept, AUX)
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
-        for name, parameter in draft.named_parameters():
+        for parameter in draft.parameters():
             noise = torch.randn(parameter.shape, generator=generator)
             parameter.copy_(1 + 0.3 * noise if parameter.dim() == 1 else 0.3 * noise)
     return draft
@@ -90,7 +92,9 @@ def dense_forward(draft, embedding, state, window):
         mixed = torch.einsum("hqk,khd->qhd", weight, v.repeat_interleave(2, 1)).reshape(count, -1)
         state = residual + mixed @ get("self_attn.o_proj").T
         inner = rms(state, get("post_attention_layernorm"))
-        state = state + (F.silu(inner @ get("mlp.gate_proj").T) * (inner @ get("mlp.up_proj").T)) @ get("mlp.down_proj").T
+        state = (
+            state + (F.silu(inner @ get("mlp.gate_proj").T) * (inner @ get("mlp.up_proj").T)) @ get("mlp.down_proj").T
+        )
     return state, rms(state, weights["norm.weight"])
 
 
@@ -101,7 +105,9 @@ def dense_drafts(draft, tokens, states, steps):
     if shape.norm_before_fc:
         joined = rms(joined, weights["input_norm.weight"])
     if shape.fc_norm:
-        joined = torch.cat([rms(part, weights[f"fc_norm.{i}.weight"]) for i, part in enumerate(joined.split(WIDTH, 1))], 1)
+        joined = torch.cat(
+            [rms(part, weights[f"fc_norm.{i}.weight"]) for i, part in enumerate(joined.split(WIDTH, 1))], 1
+        )
     state, read, drafts, outputs = joined @ weights["fc.weight"].T, tokens[1:], [], []
     for _ in range(steps):
         stream, output = dense_forward(draft, draft.embedding_VH[read], state, shape.sliding_window)
@@ -153,7 +159,9 @@ def test_training_equals_drafting_on_the_true_prefix_in_every_document(flags):
     batch = pack([9, 13, 6], [3, 5, 2])
     rows = rows_of(batch, 3)
     slots = rows.slot_S
-    branches = draft.start(batch.token_ids_S[slots + 1], batch.aux_states_SAH[slots], batch.document_S[slots], rows.scored_R)
+    branches = draft.start(
+        batch.token_ids_S[slots + 1], batch.aux_states_SAH[slots], batch.document_S[slots], rows.scored_R
+    )
     outputs = [branches.output_RH]
     for step in (1, 2):
         draft.extend(branches, batch.token_ids_S[rows.target_RK[:, step]])
@@ -213,7 +221,7 @@ def test_the_fused_head_loss_equals_plain_autograd_in_float64():
     target = torch.randint(0, 50, (1100,), generator=generator)
     weight = torch.rand(1100, generator=generator)
     a, b = hidden.float().requires_grad_(), head.float().requires_grad_()
-    value, guess = head_kl(a, b, teacher.float(), target, weight)
+    value, guess = head_kl(a, b, Targets.of(teacher.float()), target, weight)
     (value * 2).backward()
     c, d = hidden.requires_grad_(), head.requires_grad_()
     log_q = (c @ d.T).log_softmax(-1)

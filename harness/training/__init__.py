@@ -1,0 +1,1 @@
+"""Training: from captured replies and states to a draft checkpoint, for any algorithm of `algorithms`."""

@@ -1,0 +1,117 @@
+"""`python -m harness.training`: train one draft on a capture and write it as a checkpoint. Called by the rule `train`.
+
+The state in --state outlives a kill; the checkpoint in --out appears whole at the end.
+"""
+
+import argparse
+from pathlib import Path
+
+import torch
+from pydantic import BaseModel
+
+import algorithms
+from algorithms.contract import Algorithm, VerifierWeights
+from algorithms.vocabulary import choose
+from harness.capture.store import Store
+from harness.checkpoint.writing import write_checkpoint
+from harness.config import parse_settings, validate
+from harness.errors import UserError, run_command
+from harness.files import json_sha256, write_json
+from harness.progress import log
+from harness.provenance import collect
+from harness.training.loop import Run, peak_memory_bytes, resume, train
+from harness.training.settings import TrainSettings
+from harness.training.validation import Walk, walk_metrics
+from harness.verifiers.weights import load_weights
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m harness.training", description="Train one draft on a capture.")
+    parser.add_argument("--settings", required=True, help="JSON: training, algorithm (its settings), scale")
+    parser.add_argument("--algorithm", required=True, choices=algorithms.NAMES)
+    parser.add_argument("--verifier", required=True, type=Path, help="verifier folder, relative to the server's")
+    parser.add_argument("--capture", required=True, type=Path, help="folder of the capture step")
+    parser.add_argument("--out", required=True, type=Path, help="checkpoint folder")
+    parser.add_argument("--state", required=True, type=Path, help="folder of the resumable state and the training log")
+    return parser.parse_args()
+
+
+def _special_tokens(config: dict) -> list[int]:
+    """Ids that end a reply: without them every turn's end is rejected (contract 9, trap 22)."""
+    eos = config.get("eos_token_id")
+    return [token for token in (eos if isinstance(eos, list) else [eos]) if token is not None]
+
+
+def _draft_vocabulary(store: Store, verifier: VerifierWeights, size: int | None) -> torch.Tensor:
+    wanted = size or verifier.config["vocab_size"]
+    try:
+        return choose(store.token_counts(), wanted, _special_tokens(verifier.config))
+    except ValueError as error:
+        raise UserError(f"algorithms: {error}") from None
+
+
+def _prepare(arguments: argparse.Namespace, settings: TrainSettings, knobs: BaseModel) -> Run:
+    algorithm: Algorithm = algorithms.load(arguments.algorithm)
+    store, verifier = Store(arguments.capture), load_weights(arguments.verifier)
+    if len(store) < 2:
+        raise UserError(f"{arguments.capture}: {len(store)} replies are too few. Fix: capture more rows (data.train)")
+    torch.manual_seed(settings.training.seed)
+    kept_D = _draft_vocabulary(store, verifier, getattr(knobs, "draft_vocab_size", None))
+    draft = algorithm.build(knobs, verifier, kept_D, store.manifest["aux_layers"])
+    counts = store.token_counts()
+    covered = counts[kept_D].sum() / counts.sum()
+    log(f"draft vocabulary: {len(kept_D)} of {len(counts)} tokens cover {covered:.2%} of the replies")
+    shards = [shard["sha256"] for shard in store.manifest["shards"]]
+    fingerprint = {
+        "training": json_sha256(settings.training.model_dump()),
+        "algorithm": json_sha256([arguments.algorithm, settings.algorithm]),
+        "capture": json_sha256(shards),
+        "torch": torch.__version__,
+        "threads": torch.get_num_threads(),
+    }
+    objective = algorithm.objective(knobs, verifier, draft)
+    tokens = knobs.speculative_tokens
+    return Run(algorithm, draft, objective, store, settings.training, tokens, arguments.state, fingerprint)
+
+
+def _export(run: Run, out: Path, verifier: Path) -> None:
+    content, tensors = run.algorithm.export(run.draft)
+    floats = {name: t.to(torch.bfloat16) if t.is_floating_point() else t for name, t in tensors.items()}
+    architectures = load_weights(verifier).config.get("architectures", [])
+    write_checkpoint(out, content, floats, verifier.as_posix(), architectures)
+
+
+def _summary(run: Run, walk: Walk, settings: TrainSettings, knobs: BaseModel) -> dict:
+    return {
+        "steps": run.steps,
+        "tokens": run.tokens,
+        "seconds": round(run.seconds, 2),
+        "tokens_per_s": round(run.tokens / run.seconds, 1),
+        "peak_memory_bytes": peak_memory_bytes(),
+        "training_rows": len(run.train_rows),
+        "validation": walk_metrics(walk) | {"rows": len(run.validation_rows)},
+        "draft_parameters": sum(p.numel() for p in run.draft.parameters()),
+        "trainable_parameters": sum(p.numel() for p in run.draft.parameters() if p.requires_grad),
+        "speculative_tokens": run.num_draft_tokens,
+        "settings": {"training": settings.training.model_dump(), "algorithm": knobs.model_dump()},
+        "provenance": collect(settings.model_dump(), settings.training.seed, settings.scale),
+    }
+
+
+def main() -> None:
+    """Train, export, summarise."""
+    arguments = _arguments()
+    settings = parse_settings(arguments.settings, TrainSettings)
+    knobs = validate(algorithms.config_class(arguments.algorithm), settings.algorithm, "--settings: algorithm")
+    if arguments.verifier.is_absolute():
+        raise UserError(f"--verifier = {arguments.verifier}: would stand in the checkpoint. Fix: give a relative path")
+    run = _prepare(arguments, settings, knobs)
+    resume(run)
+    walk = train(run)
+    _export(run, arguments.out, arguments.verifier)
+    write_json(arguments.state / "summary.json", _summary(run, walk, settings, knobs))
+    log(f"{arguments.out}: written; acceptance length on unseen training prompts {walk.acceptance_length_pooled:.3f}")
+
+
+if __name__ == "__main__":
+    run_command(main)

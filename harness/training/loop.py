@@ -1,0 +1,152 @@
+"""The optimisation: packs of replies in, a trained draft out, killed and resumed without a trace.
+
+Called by `python -m harness.training`. Master weights are float32; matrix products run in the compute dtype.
+"""
+
+import resource
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from algorithms.contract import Algorithm, Batch, LossOutput
+from harness.capture.store import Store
+from harness.config import Training
+from harness.files import read_jsonl, write_jsonl
+from harness.progress import log, meter
+from harness.training import state
+from harness.training.optimizers import make_optimizers, rate_share, set_rate
+from harness.training.packing import epoch_packs, make_batch, split_rows
+from harness.training.validation import Walk, estimate, walk_metrics
+
+METRICS_FILE = "metrics.jsonl"
+
+
+class Diverged(RuntimeError):
+    """The loss is no longer a number."""
+
+
+@dataclass
+class Run:
+    """One training: what is trained, on what, and how far it is.
+
+    Attributes:
+        folder: where the resumable state and the metrics live.
+        fingerprint: what must be the same for a saved state to be taken up again.
+        steps: finished steps. seconds: the time they took, over all starts.
+    """
+
+    algorithm: Algorithm
+    draft: nn.Module
+    objective: Callable[[Batch], LossOutput]
+    store: Store
+    training: Training
+    num_draft_tokens: int
+    folder: Path
+    fingerprint: dict[str, Any]
+    steps: int = 0
+    tokens: int = 0
+    seconds: float = 0.0
+    metrics: list[dict[str, Any]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        training = self.training
+        self.lengths = [len(self.store[index].token_ids) for index in range(len(self.store))]
+        self.train_rows, self.validation_rows = split_rows(len(self.store), training.validation_share, training.seed)
+        self.packs = [
+            (epoch, pack)
+            for epoch in range(training.epochs)
+            for pack in epoch_packs(self.train_rows, self.lengths, training.tokens_per_step, training.seed, epoch)
+        ]
+        self.optimizers = make_optimizers(self.draft, self.training)
+
+
+def resume(run: Run) -> None:
+    """Take up a saved state, if there is one of this very run; metrics after it are dropped."""
+    saved = state.load(run.folder, run.fingerprint)
+    metrics_path = run.folder / METRICS_FILE
+    if saved is None:
+        metrics_path.unlink(missing_ok=True)
+        return
+    state.restore(saved, run.draft, run.optimizers)
+    run.steps, run.seconds = saved.step, saved.seconds
+    run.tokens = sum(run.lengths[row] for _, pack in run.packs[: saved.step] for row in pack)
+    kept = read_jsonl(metrics_path) if metrics_path.exists() else []
+    run.metrics = [row for row in kept if row["step"] <= saved.step]
+    log(f"resumed after step {run.steps} of {len(run.packs)}")
+
+
+def train(run: Run) -> Walk:
+    """Run the remaining steps, validate after each epoch, save the state now and then; returns the last validation."""
+    last_saved = time.monotonic()
+    walk = None
+    left = sum(run.lengths[row] for _, pack in run.packs[run.steps :] for row in pack)
+    with meter(f"training {run.algorithm.name}", left, "tokens") as bar:
+        while run.steps < len(run.packs):
+            tokens, row = _step(run)
+            run.metrics.append(row)
+            bar.advance(tokens, f"loss {row['loss']:.3f}")
+            if _epoch_ends(run):
+                walk = _validate(run)
+            if time.monotonic() - last_saved > 60 * run.training.checkpoint_minutes or _is_done(run):
+                _save(run)
+                last_saved = time.monotonic()
+    return walk or _validate(run, record=False)
+
+
+def _is_done(run: Run) -> bool:
+    """Whether every step is done."""
+    return run.steps == len(run.packs)
+
+
+def _epoch_ends(run: Run) -> bool:
+    return _is_done(run) or run.packs[run.steps][0] != run.packs[run.steps - 1][0]
+
+
+def _step(run: Run) -> tuple[int, dict[str, Any]]:
+    started = time.monotonic()
+    epoch, rows = run.packs[run.steps]
+    rate = set_rate(run.optimizers, run.training, rate_share(run.steps, len(run.packs), run.training.warmup_share))
+    with _precision(run.training):
+        output = run.objective(make_batch(run.store, rows))
+    output.loss.backward()
+    norm = nn.utils.clip_grad_norm_([p for p in run.draft.parameters() if p.requires_grad], run.training.clip_norm)
+    if not torch.isfinite(norm):
+        raise Diverged(f"step {run.steps}: the gradient is not finite. Fix: lower training.learning_rate")
+    for optimizer in run.optimizers:
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+    tokens, seconds = sum(run.lengths[row] for row in rows), time.monotonic() - started
+    run.steps, run.tokens, run.seconds = run.steps + 1, run.tokens + tokens, run.seconds + seconds
+    row = {"step": run.steps, "epoch": epoch, "tokens": run.tokens, "loss": output.loss.item(), "learning_rate": rate}
+    return tokens, row | {"gradient_norm": norm.item(), "tokens_per_s": tokens / seconds, **output.metrics}
+
+
+def _precision(training: Training) -> torch.autocast:
+    reduced = training.compute_dtype == "bfloat16"
+    return torch.autocast("cpu", dtype=torch.bfloat16, enabled=reduced)
+
+
+def _validate(run: Run, record: bool = True) -> Walk:
+    with _precision(run.training):
+        walk = estimate(run.draft, run.algorithm.propose, run.store, run.validation_rows, run.num_draft_tokens)
+    figures = walk_metrics(walk)
+    log(f"step {run.steps}: validation acceptance length {figures['acceptance_length_pooled']}, {walk.drafts} drafts")
+    if record:
+        run.metrics.append({"split": "validation", "step": run.steps, "tokens": run.tokens, **figures})
+    return walk
+
+
+def _save(run: Run) -> None:
+    # The metrics come first: a state never has fewer rows beside it than steps.
+    write_jsonl(run.folder / METRICS_FILE, run.metrics)
+    state.save(run.folder, run.fingerprint, run.steps, run.seconds, run.draft, run.optimizers)
+
+
+def peak_memory_bytes() -> int:
+    """Largest resident size of this process so far."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
