@@ -134,7 +134,7 @@ class Draft(nn.Module):
 
     def fuse(self, aux_states_SAH: Tensor) -> Tensor:
         """The verifier's states of each position as one draft state g, [S, H] (contract 3)."""
-        joined = aux_states_SAH.flatten(-2)
+        joined = aux_states_SAH.flatten(-2).to(self.fc.weight.dtype)
         if self.shape.norm_before_fc:
             joined = self.input_norm(joined)
         if self.shape.fc_norm:

@@ -53,7 +53,7 @@ def sequence(length: int, seed: int = 3):
 
 def assert_near(got, want):
     """Equal up to float32 rounding: relative error of the whole vector, as one small entry alone says nothing."""
-    assert float((got - want).norm() / want.norm()) < 1e-5
+    assert ((got - want).norm() / want.norm()).item() < 1e-5
 
 
 def rms(x, weight):

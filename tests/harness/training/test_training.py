@@ -1,0 +1,174 @@
+"""Packing, exact resume, the validation walk and the learning-rate schedule, on a toy verifier and made-up states."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from harness.capture.store import Document, Store, shard_record, write_manifest, write_shard
+from harness.files import read_jsonl
+from harness.training.optimizers import rate_share
+from harness.training.packing import epoch_packs, make_batch, split_rows
+from harness.training.validation import walk_reply
+from tests import toy
+
+AUX = [1, 3, 5]
+TRAINING = {
+    "seed": 3, "epochs": 2, "tokens_per_step": 64, "learning_rate": 2e-3, "optimizer": "adamw", "validation_share": 0.2,
+    "checkpoint_minutes": 1e-6, "compute_dtype": "float32",
+}  # fmt: skip
+SETTINGS = {"training": TRAINING, "algorithm": {"speculative_tokens": 3, "draft_vocab_size": 64}, "scale": "smoke"}
+
+
+def make_store(folder: Path, lengths=(20, 31, 12, 25, 18, 40, 22, 9, 27, 16), width: int = 64) -> Store:
+    generator = torch.Generator().manual_seed(11)
+    documents = []
+    for index, length in enumerate(lengths):
+        states = torch.randn(length, len(AUX) + 1, width, generator=generator).bfloat16()
+        tokens = torch.randint(0, 250, (length,), generator=generator)
+        documents.append(Document(f"row-{index}", tokens, states, torch.arange(length) >= 5, toy.TURN_END_ID))
+    write_shard(folder, 0, documents, {"state_shape": [len(AUX) + 1, width], "dtype": "bfloat16"})
+    record = shard_record(folder / "shard_00000.safetensors")
+    facts = {
+        "aux_layers": AUX, "last_layer": 6, "hidden_size": width, "vocab_size": toy.VOCABULARY, "dtype": "bfloat16",
+        "verifier": {"id": "toy"}, "shards": [record], "rows": len(lengths), "tokens": sum(lengths), "supervised_tokens": 0,
+        "dropped": {}, "cut_at_limit": 0, "seconds": 1.0, "tokens_per_s": 1.0, "provenance": {},
+    }  # fmt: skip
+    write_manifest(folder, facts)
+    return Store(folder)
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """A folder with verifier/ and capture/; commands run in it, so that their paths are relative."""
+    folder = tmp_path_factory.mktemp("training")
+    toy.write_verifier(folder / "verifier")
+    make_store(folder / "capture")
+    return folder
+
+
+def command(name: str, settings_=None) -> list[str]:
+    text = json.dumps(settings_ or SETTINGS)
+    return [
+        sys.executable, "-m", "harness.training", "--settings", text, "--algorithm", "eagle3", "--verifier", "verifier",
+        "--capture", "capture", "--out", f"{name}/draft", "--state", f"{name}/state",
+    ]  # fmt: skip
+
+
+def run(place: Path, name: str, settings_=None, **options) -> subprocess.CompletedProcess:
+    environment = {"PYTHONPATH": str(Path.cwd()), "PATH": "/usr/bin:/bin", "OMP_NUM_THREADS": "1", "CI": "1"}
+    return subprocess.run(
+        command(name, settings_), cwd=place, env=environment, capture_output=True, text=True, timeout=120, **options
+    )
+
+
+@given(st.lists(st.integers(2, 300), min_size=2, max_size=60), st.integers(16, 2000), st.integers(0, 5), st.integers(0, 3))
+@settings(deadline=None, max_examples=60)
+def test_every_row_stands_in_exactly_one_pack_of_an_epoch_and_the_order_follows_from_the_seed(lengths, size, seed, epoch):
+    rows = list(range(len(lengths)))
+    packs = epoch_packs(rows, lengths, size, seed, epoch)
+    assert sorted(row for pack in packs for row in pack) == rows
+    assert packs == epoch_packs(rows, lengths, size, seed, epoch)
+    assert all(sum(lengths[row] for row in pack) <= 2 * size + 2 * max(lengths) for pack in packs)
+
+
+@given(st.integers(2, 500), st.floats(0.001, 0.49), st.integers(0, 9))
+def test_the_split_loses_and_repeats_no_row_and_leaves_both_sides_something(rows, share, seed):
+    training, validation = split_rows(rows, share, seed)
+    assert sorted(training + validation) == list(range(rows)) and training and validation
+
+
+def test_a_pack_is_its_documents_one_after_another(tmp_path):
+    store = make_store(tmp_path)
+    batch = make_batch(store, [3, 0])
+    assert batch.document_S.tolist() == [0] * 25 + [1] * 20
+    assert torch.equal(batch.token_ids_S, torch.cat([store[3].token_ids, store[0].token_ids]))
+    assert torch.equal(batch.aux_states_SAH[25:], store[0].states[:, :3])
+    assert torch.equal(batch.last_state_SH[:25], store[3].states[:, 3])
+    assert batch.loss_mask_S.tolist() == ([False] * 5 + [True] * 20) + ([False] * 5 + [True] * 15)
+
+
+def test_the_walk_counts_as_verification_does():
+    # Prompt of 2 tokens, reply 10..15. The prefill gives 10; then drafts: 11 12 x (2 accepted, 13 is the bonus), then 14 15.
+    tokens = [1, 2, 10, 11, 12, 13, 14, 15]
+    proposals = torch.zeros(7, 3, dtype=torch.long)
+    proposals[1] = torch.tensor([11, 12, 99])
+    proposals[4] = torch.tensor([14, 15, 16])
+    walk = walk_reply(proposals, tokens, 2)
+    assert (walk.drafts, walk.accepted_per_position) == (2, [2, 2, 0])
+    assert walk.acceptance_length_pooled == 3.0
+
+
+def test_the_learning_rate_rises_then_falls_to_two_percent():
+    shares = [rate_share(step, 100, 0.1) for step in range(100)]
+    assert shares[:10] == pytest.approx([0.1 * (step + 1) for step in range(10)])
+    assert max(shares) == shares[10] == 1.0 and shares[10:] == sorted(shares[10:], reverse=True)
+    assert 0.02 <= shares[-1] < 0.03
+
+
+def without_clock(rows):
+    return [{key: value for key, value in row.items() if key != "tokens_per_s"} for row in rows]
+
+
+def test_a_training_killed_at_any_moment_ends_bit_equal_to_an_undisturbed_one(place):
+    straight = run(place, "straight")
+    assert straight.returncode == 0, straight.stderr
+    environment = {"PYTHONPATH": str(Path.cwd()), "PATH": "/usr/bin:/bin", "OMP_NUM_THREADS": "1", "CI": "1"}
+    for _ in range(2):
+        process = subprocess.Popen(command("killed"), cwd=place, env=environment, stderr=subprocess.PIPE)
+        state = place / "killed/state/state.safetensors"
+        before = state.stat().st_mtime_ns if state.exists() else 0
+        deadline = time.monotonic() + 60
+        while process.poll() is None and time.monotonic() < deadline:
+            if state.exists() and state.stat().st_mtime_ns != before:
+                break
+            time.sleep(0.002)
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
+    assert run(place, "killed").returncode == 0
+    for file in ("draft/model.safetensors", "draft/config.json", "state/state.safetensors"):
+        if file.endswith("state.safetensors"):
+            continue  # its header holds the seconds
+        assert (place / "straight" / file).read_bytes() == (place / "killed" / file).read_bytes()
+    rows = [without_clock(read_jsonl(place / name / "state/metrics.jsonl")) for name in ("straight", "killed")]
+    assert rows[0] == rows[1] and any(row.get("split") == "validation" for row in rows[0])
+
+
+def test_a_changed_setting_starts_over_and_says_which(place):
+    assert run(place, "changed").returncode == 0
+    other = SETTINGS | {"training": TRAINING | {"learning_rate": 1e-3}}
+    again = run(place, "changed", other)
+    assert again.returncode == 0 and "training changed" in again.stderr and "starts from the beginning" in again.stderr
+    summary = json.loads((place / "changed/state/summary.json").read_text())
+    assert summary["settings"]["training"]["learning_rate"] == 1e-3
+    assert summary["provenance"]["commit"] is None or len(summary["provenance"]["commit"]) == 40
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"training": TRAINING | {"epoch": 2}}, "no such key. Fix: epochs"),
+        ({"training": TRAINING | {"epochs": "2"}}, "training.epochs = '2'"),
+        ({"algorithm": {"speculative_tokens": 3, "draft_vocab_size": 10**6}}, "draft_vocab_size = 1000000"),
+        ({"algorithm": {"speculative_tokens": 0}}, "speculative_tokens = 0"),
+    ],
+)
+def test_a_bad_setting_ends_with_one_line_and_exit_code_2(place, changes, said):
+    done = run(place, "bad", SETTINGS | changes)
+    assert done.returncode == 2 and said in done.stderr and "Traceback" not in done.stderr
+    assert not (place / "bad/draft").exists()
+
+
+def test_a_damaged_state_is_not_taken_up(place):
+    assert run(place, "damaged").returncode == 0
+    state = place / "damaged/state/state.safetensors"
+    state.write_bytes(state.read_bytes()[:1000])
+    again = run(place, "damaged")
+    assert again.returncode == 0 and "not a whole training state" in again.stderr
