@@ -23,8 +23,8 @@ def verifier_weights(seed: int = 0) -> VerifierWeights:
     generator = torch.Generator().manual_seed(seed)
     config = {
         "hidden_size": WIDTH, "intermediate_size": 48, "num_attention_heads": 4, "num_key_value_heads": 2,
-        "head_dim": 8, "vocab_size": VOCABULARY, "max_position_embeddings": 256, "rms_norm_eps": 1e-5, "num_hidden_layers": 5,
-        "rope_parameters": {"rope_type": "default", "rope_theta": 100.0},
+        "head_dim": 8, "vocab_size": VOCABULARY, "max_position_embeddings": 256, "rms_norm_eps": 1e-5,
+        "num_hidden_layers": 5, "rope_parameters": {"rope_type": "default", "rope_theta": 100.0},
     }  # fmt: skip
     random = lambda *shape: torch.randn(*shape, generator=generator)  # noqa: E731
     return VerifierWeights(config, random(VOCABULARY, WIDTH), random(VOCABULARY, WIDTH), 1 + 0.3 * random(WIDTH))
