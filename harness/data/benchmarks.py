@@ -1,0 +1,60 @@
+"""GSM8K and MT-Bench from the folder that the configuration names, or from the hub at a pinned commit.
+
+Called by `sources.py`. Neither is part of the project; where they cannot be had, `Unavailable` says why.
+"""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+HUB = {
+    "gsm8k": ("openai/gsm8k", "main", "740312add88f781978c0658806c59bc2815b9866"),
+    "mt_bench": ("HuggingFaceH4/mt_bench_prompts", "default", "e3a795c5e9a82ee40611c416b8a7786c73198991"),
+}
+
+
+class Unavailable(Exception):
+    """A data set that cannot be had; the message says what was tried."""
+
+
+def gsm8k(folder: str | None, split: str) -> list[dict[str, Any]]:
+    """GSM8K as rows of `question` and `answer` (gold after `####`); split is train or test."""
+    rows = _records("gsm8k", folder, f"gsm8k/{split}.jsonl", split)
+    return [{"question": row["question"], "answer": row["answer"]} for row in rows]
+
+
+def mt_bench(folder: str | None) -> list[dict[str, Any]]:
+    """MT-Bench as rows of `turns` (two user turns) and `category`."""
+    rows = _records("mt_bench", folder, "mt_bench/question.jsonl", "train")  # the hub calls its one split train
+    return [{"turns": row["turns"] if "turns" in row else row["prompt"], "category": row["category"]} for row in rows]
+
+
+def _records(name: str, folder: str | None, file: str, split: str) -> list[dict[str, Any]]:
+    if folder is not None:
+        path = Path(folder) / file
+        if path.is_file():
+            return _read(path)
+    try:
+        return _download(*HUB[name], split)
+    except Unavailable as error:
+        local = "data.folder is not set" if folder is None else f"{Path(folder) / file} does not exist"
+        raise Unavailable(f"{local}, and {error}") from None
+
+
+def _read(path: Path) -> list[dict[str, Any]]:
+    try:
+        return [json.loads(line) for line in path.read_text().splitlines() if line.strip()]
+    except ValueError as error:
+        raise Unavailable(f"{path} is not JSON lines ({error})") from None
+
+
+def _download(repository: str, config: str, revision: str, split: str) -> list[dict[str, Any]]:
+    from datasets import load_dataset
+    from datasets.exceptions import DatasetsError
+
+    load: Callable[..., Any] = load_dataset
+    try:
+        return list(load(repository, config, split=split, revision=revision))
+    except (DatasetsError, OSError, ValueError) as error:  # ValueError: offline and not cached
+        raise Unavailable(f"the hub does not give {repository} ({type(error).__name__})") from None

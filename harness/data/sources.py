@@ -1,0 +1,65 @@
+"""Every prompt source by name: rows of a split, in an order that the seed decides.
+
+Called by `prepare.py`. A row: id, source, messages, answer (ends in `#### N`) or None, category or None; `turns` for later user turns.
+"""
+
+import random
+from itertools import islice
+from typing import Any
+
+from harness.config import PromptSource
+from harness.data.benchmarks import gsm8k, mt_bench
+from harness.data.instructions import instructions
+from harness.data.word_problems import REQUEST, word_problems
+from harness.errors import UserError
+
+Row = dict[str, Any]
+
+
+def rows_of(source: PromptSource, heldout: bool, folder: str | None, seed: int) -> list[Row]:
+    """Exactly `source.rows` distinct rows of the split.
+
+    Raises:
+        Unavailable: the data set cannot be had.
+        UserError: the source has no such split, or fewer rows than asked for.
+    """
+    split = "heldout" if heldout else "train"
+    made = _distinct(_make(source.source, heldout, folder, seed))
+    rows = list(islice(made, source.rows))
+    if len(rows) < source.rows:
+        raise UserError(
+            f"data.{split}: {source.source}: rows = {source.rows}, but only {len(rows)} distinct rows exist. Fix: ask for {len(rows)} at most"
+        )
+    return [{"id": f"{source.source}-{split}-{number:05d}", "source": source.source, **row} for number, row in enumerate(rows)]
+
+
+def _make(name: str, heldout: bool, folder: str | None, seed: int) -> Any:
+    if name == "word_problems":
+        return (_row(text, answer, category) for category, text, answer in word_problems(heldout, seed))
+    if name == "instructions":
+        return (_row(text, answer, category) for category, text, answer in instructions(heldout, seed))
+    if name == "gsm8k":
+        problems = gsm8k(folder, "test" if heldout else "train")
+        return _shuffled([_row(f"{row['question']} {REQUEST}", row["answer"], None) for row in problems], seed)
+    if not heldout:
+        raise UserError("data.train: mt_bench has no training split. Fix: list it under data.heldout")
+    asked = mt_bench(folder)
+    return _shuffled([_row(row["turns"][0], None, row["category"]) | {"turns": row["turns"][1:]} for row in asked], seed)
+
+
+def _row(text: str, answer: str | None, category: str | None) -> Row:
+    return {"messages": [{"role": "user", "content": text}], "answer": answer, "category": category}
+
+
+def _shuffled(rows: list[Row], seed: int) -> list[Row]:
+    return random.Random(seed).sample(rows, len(rows))
+
+
+def _distinct(rows: Any) -> Any:
+    """Rows whose first prompt was not seen before."""
+    seen = set()
+    for row in rows:
+        text = row["messages"][0]["content"]
+        if text not in seen:
+            seen.add(text)
+            yield row
