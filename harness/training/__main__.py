@@ -19,7 +19,7 @@ from harness.errors import UserError, run_command
 from harness.files import json_sha256, write_json
 from harness.progress import log
 from harness.provenance import collect
-from harness.training.loop import Run, peak_memory_bytes, resume, train
+from harness.training.loop import Run, keep_freed_memory, peak_memory_bytes, resume, train
 from harness.training.settings import TrainSettings
 from harness.training.validation import Walk, walk_metrics
 from harness.verifiers.weights import load_weights
@@ -105,6 +105,7 @@ def main() -> None:
     knobs = validate(algorithms.config_class(arguments.algorithm), settings.algorithm, "--settings: algorithm")
     if arguments.verifier.is_absolute():
         raise UserError(f"--verifier = {arguments.verifier}: would stand in the checkpoint. Fix: give a relative path")
+    keep_freed_memory()
     run = _prepare(arguments, settings, knobs)
     resume(run)
     walk = train(run)

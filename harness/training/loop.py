@@ -3,6 +3,7 @@
 Called by `python -m harness.training`. Master weights are float32; matrix products run in the compute dtype.
 """
 
+import ctypes
 import resource
 import time
 from collections.abc import Callable
@@ -24,6 +25,8 @@ from harness.training.packing import epoch_packs, make_batch, split_rows
 from harness.training.validation import Walk, estimate, walk_metrics
 
 METRICS_FILE = "metrics.jsonl"
+# Numbers of mallopt(3) in glibc.
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
 
 
 class Diverged(RuntimeError):
@@ -145,6 +148,16 @@ def _save(run: Run) -> None:
     # The metrics come first: a state never has fewer rows beside it than steps.
     write_jsonl(run.folder / METRICS_FILE, run.metrics)
     state.save(run.folder, run.fingerprint, run.steps, run.seconds, run.draft, run.optimizers)
+
+
+def keep_freed_memory() -> None:
+    """Let glibc keep large freed blocks instead of handing each back to the kernel and faulting it in again.
+
+    A step frees and takes the same hundreds of MB; this is worth about a tenth of its time on CPU.
+    """
+    libc = ctypes.CDLL(None)
+    for parameter, bytes_ in ((M_MMAP_THRESHOLD, 1 << 30), (M_TRIM_THRESHOLD, (1 << 31) - 1)):
+        libc.mallopt(parameter, bytes_)
 
 
 def peak_memory_bytes() -> int:

@@ -26,6 +26,8 @@ TRAINING = {
 }  # fmt: skip
 SETTINGS = {"training": TRAINING, "algorithm": {"speculative_tokens": 3, "draft_vocab_size": 64}, "scale": "smoke"}
 
+ENVIRONMENT = {"PYTHONPATH": str(Path.cwd()), "PATH": "/usr/bin:/bin", "OMP_NUM_THREADS": "1", "CI": "1"}
+
 
 def make_store(folder: Path, lengths=(20, 31, 12, 25, 18, 40, 22, 9, 27, 16), width: int = 64) -> Store:
     generator = torch.Generator().manual_seed(11)
@@ -63,9 +65,16 @@ def command(name: str, settings_=None) -> list[str]:
 
 
 def run(place: Path, name: str, settings_=None, **options) -> subprocess.CompletedProcess:
-    environment = {"PYTHONPATH": str(Path.cwd()), "PATH": "/usr/bin:/bin", "OMP_NUM_THREADS": "1", "CI": "1"}
+
     return subprocess.run(
-        command(name, settings_), cwd=place, env=environment, capture_output=True, text=True, timeout=120, check=False, **options
+        command(name, settings_),
+        cwd=place,
+        env=ENVIRONMENT,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        **options,
     )
 
 
@@ -124,9 +133,9 @@ def without_clock(rows):
 def test_a_training_killed_at_any_moment_ends_bit_equal_to_an_undisturbed_one(place):
     straight = run(place, "straight")
     assert straight.returncode == 0, straight.stderr
-    environment = {"PYTHONPATH": str(Path.cwd()), "PATH": "/usr/bin:/bin", "OMP_NUM_THREADS": "1", "CI": "1"}
+
     for _ in range(2):
-        process = subprocess.Popen(command("killed"), cwd=place, env=environment, stderr=subprocess.PIPE)
+        process = subprocess.Popen(command("killed"), cwd=place, env=ENVIRONMENT, stderr=subprocess.PIPE)
         state = place / "killed/state/state.safetensors"
         before = state.stat().st_mtime_ns if state.exists() else 0
         deadline = time.monotonic() + 60
