@@ -1,0 +1,173 @@
+"""How many drafted tokens the server accepts: the difference of two scrapes of its counters, checked by the replies.
+
+Called by `measure.py` around the replies to each source. Definitions, pooled over verify steps of K draft tokens each:
+
+    acceptance_length_pooled = 1 + accepted / drafts           the 1 is the token the verifier adds itself (the bonus)
+    acceptance_rate_per_position[j] = accepted at j / drafts   not conditional on earlier positions
+    emitted_tokens_per_step = tokens of the replies, less the prefill's, / drafts
+
+The server counts drafts accepted beyond the end of a reply; `accepted_past_end` says how many, and only
+`emitted_tokens_per_step` leaves them out.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from harness.evaluation.client import Answer
+from harness.evaluation.statistics import pooled_ratio
+
+PREFIX = "vllm:spec_decode_num_"
+SETTLE_S = 0.2
+SETTLE_TRIES = 10
+RATE_TOLERANCE = 1e-9
+PAST_END_SHARE_MAX = 0.02
+
+
+@dataclass(frozen=True)
+class Counters:
+    """Drafting counters of one model, summed over engines; `accepted_per_position` is [K]."""
+
+    drafts: int
+    draft_tokens: int
+    accepted: int
+    accepted_per_position: tuple[int, ...]
+
+    def since(self, before: "Counters") -> "Counters":
+        """What was counted after `before`.
+
+        Raises:
+            ValueError: a counter went back: the server was restarted in between.
+        """
+        if before.drafts > self.drafts or before.accepted > self.accepted:
+            raise ValueError(
+                f"counters went back from {before} to {self}: the server was restarted between the scrapes"
+            )
+        per_position = zip(self.accepted_per_position, before.accepted_per_position, strict=True)
+        return Counters(
+            self.drafts - before.drafts,
+            self.draft_tokens - before.draft_tokens,
+            self.accepted - before.accepted,
+            tuple(now - then for now, then in per_position),
+        )
+
+
+def parse_counters(text: str, model: str, num_speculative_tokens: int) -> Counters:
+    """The drafting counters in a /metrics page: every engine of `model` added up, other models left out.
+
+    Raises:
+        ValueError: the page has no drafting counters for `model`; the message names the models it has.
+    """
+    sums: dict[str, float] = {}
+    per_position = [0.0] * num_speculative_tokens
+    models = set()
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            if not sample.name.startswith(PREFIX) or not sample.name.endswith("_total"):
+                continue
+            models.add(sample.labels.get("model_name"))
+            if sample.labels.get("model_name") != model:
+                continue
+            name = sample.name.removeprefix(PREFIX).removesuffix("_total")
+            sums[name] = sums.get(name, 0.0) + sample.value
+            if name == "accepted_tokens_per_pos":
+                per_position[int(sample.labels["position"])] += sample.value
+    if "drafts" not in sums:
+        raise ValueError(f"/metrics has no drafting counters for model {model!r}, only for {sorted(map(str, models))}")
+    counts = [int(sums[name]) for name in ("drafts", "draft_tokens", "accepted_tokens")]
+    return Counters(counts[0], counts[1], counts[2], tuple(map(int, per_position)))
+
+
+def settled_counters(scrape: Callable[[], str], model: str, num_speculative_tokens: int) -> Counters:
+    """Counters once two scrapes agree: the last step of a reply is counted a moment after the reply is sent."""
+    before = parse_counters(scrape(), model, num_speculative_tokens)
+    for _ in range(SETTLE_TRIES):
+        time.sleep(SETTLE_S)
+        after = parse_counters(scrape(), model, num_speculative_tokens)
+        if after == before:
+            break
+        before = after
+    return before
+
+
+def count_details(answers: Sequence[Answer], num_speculative_tokens: int) -> Counters:
+    """The same counters added up from the replies' own records of their verify steps."""
+    steps = [(a, d) for answer in answers for a, d in _steps(answer)]
+    return Counters(
+        len(steps),
+        sum(drafted for _, drafted in steps),
+        sum(accepted for accepted, _ in steps),
+        tuple(sum(accepted > j for accepted, _ in steps) for j in range(num_speculative_tokens)),
+    )
+
+
+def _steps(answer: Answer) -> list[tuple[int, int]]:
+    spec = answer.spec or {"accepted_per_step": [], "drafted_per_step": []}
+    return list(zip(spec["accepted_per_step"], spec["drafted_per_step"], strict=True))
+
+
+def past_end(answer: Answer) -> int:
+    """Tokens that a reply's verify steps accepted beyond its last token.
+
+    The prefill emits one token, each step its accepted drafts and one more. Negative where some steps drafted nothing:
+    they emit too, but leave no record.
+    """
+    steps = _steps(answer)
+    return sum(accepted + 1 for accepted, _ in steps) - (len(answer.token_ids) - 1)
+
+
+def benchmark(counters: Counters, answers: Sequence[Answer], resamples: int, seed: int) -> dict[str, Any]:
+    """The figures of one source.
+
+    Args:
+        counters: difference of the scrapes before and after the replies.
+        answers: the replies, failed ones included.
+        resamples: bootstrap draws over prompts for `low` and `high`.
+        seed: makes them repeatable.
+
+    Returns:
+        JSON object. Length, rates and interval are None where nothing was drafted. `emitted_tokens_per_step` and
+        `accepted_past_end` are None where some steps drafted nothing, so that steps cannot be counted.
+        `past_end_matters`: the two lengths differ by more than 2%.
+    """
+    replies = [answer for answer in answers if answer.error is None]
+    drafts = [len(_steps(answer)) for answer in replies]
+    accepted = [sum(a for a, _ in _steps(answer)) for answer in replies]
+    excess = [past_end(answer) for answer in replies]
+    every_step_drafts = bool(replies) and min(excess) >= 0 and sum(drafts) > 0
+    emitted = sum(len(answer.token_ids) - 1 for answer in replies)
+    interval = pooled_ratio(accepted, drafts, resamples, seed, offset=1.0) if sum(drafts) else None
+    length = 1 + counters.accepted / counters.drafts if counters.drafts else None
+    emitted_per_step = emitted / sum(drafts) if every_step_drafts else None
+    return {
+        "drafts": counters.drafts,
+        "draft_tokens": counters.draft_tokens,
+        "accepted": counters.accepted,
+        "accepted_per_position": list(counters.accepted_per_position),
+        "acceptance_length_pooled": length,
+        "low": interval and interval.low,
+        "high": interval and interval.high,
+        "acceptance_rate_per_position": [
+            n / counters.drafts for n in counters.accepted_per_position if counters.drafts
+        ],
+        "emitted_tokens_per_step": emitted_per_step,
+        "accepted_past_end": sum(excess) if every_step_drafts else None,
+        "past_end_matters": bool(length and emitted_per_step and 1 - emitted_per_step / length > PAST_END_SHARE_MAX),
+        "prompts": len(replies),
+    }
+
+
+def identity_checks(figures: dict[str, Any], counters: Counters, answers: Sequence[Answer]) -> dict[str, bool]:
+    """What must hold between the figures of one source, whatever the draft is like.
+
+    The comparison with the replies' own records fails too when a request was repeated: the server counts both tries.
+    """
+    length, rates = figures["acceptance_length_pooled"], figures["acceptance_rate_per_position"]
+    return {
+        "per_position_sums_to_accepted": sum(counters.accepted_per_position) == counters.accepted,
+        "length_is_one_plus_rates": length is None or abs(1 + sum(rates) - length) < RATE_TOLERANCE * len(rates),
+        "scrapes_equal_replies": counters == count_details(answers, len(counters.accepted_per_position)),
+    }

@@ -1,0 +1,156 @@
+"""Asks a running server for greedy chat replies: every sampling field explicit, failures retried, then kept as such.
+
+Used by the checks of `harness.evaluation`; only the latency check sends its requests through GuideLLM instead,
+with the same `sampling_fields`.
+"""
+
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx
+
+from harness.errors import UserError
+from harness.progress import meter
+
+TIMEOUT_S = 300.0
+ATTEMPTS = 3
+RETRY_PAUSE_S = 0.5
+TOP_LOGPROBS = 2
+
+
+def sampling_fields(seed: int) -> dict[str, Any]:
+    """Greedy decoding, spelled out: a field left out falls back to the model's own generation config."""
+    return {
+        "temperature": 0.0,
+        "top_p": 1.0,
+        "top_k": 0,
+        "min_p": 0.0,
+        "presence_penalty": 0.0,
+        "frequency_penalty": 0.0,
+        "repetition_penalty": 1.0,
+        "seed": seed,
+        "n": 1,
+    }
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What came back for one prompt.
+
+    Attributes:
+        id: the prompt's id.
+        text: the reply's text; "" where the server sent none.
+        prompt_token_ids: the prompt as the server tokenised it.
+        token_ids: emitted tokens, the end token included.
+        token_texts: text of each emitted token; "" for the part of a character.
+        top_logprobs: the 2 likeliest candidates per emitted token as (token id, log-probability in nats).
+        finish_reason: `stop`, `length`, ...
+        latency_s: from sending to the last byte, of the attempt that succeeded.
+        spec: accepted and drafted tokens of each verify step, or None where the server keeps none.
+        error: why every attempt failed; None for a reply.
+    """
+
+    id: str
+    text: str = ""
+    prompt_token_ids: list[int] = field(default_factory=list)
+    token_ids: list[int] = field(default_factory=list)
+    token_texts: list[str] = field(default_factory=list)
+    top_logprobs: list[list[tuple[int, float]]] = field(default_factory=list)
+    finish_reason: str | None = None
+    latency_s: float = 0.0
+    spec: dict[str, list[int]] | None = None
+    error: str | None = None
+
+
+class Chat:
+    """A server's /v1/chat/completions, asked for greedy replies of at most `max_new_tokens` tokens."""
+
+    def __init__(self, url: str, model: str, max_new_tokens: int, seed: int, logprobs: bool = False) -> None:
+        self.url, self.body = url, {"model": model, "max_completion_tokens": max_new_tokens, "return_token_ids": True}
+        self.body |= sampling_fields(seed)
+        if logprobs:
+            self.body |= {"logprobs": True, "top_logprobs": TOP_LOGPROBS, "return_tokens_as_token_ids": True}
+
+    def ask(self, client: httpx.Client, prompt_id: str, messages: Sequence[dict[str, str]]) -> Answer:
+        """One reply. A refusal (status 4xx) is final; a failed connection or status 5xx is tried again."""
+        error = ""
+        for attempt in range(ATTEMPTS):
+            if attempt:
+                time.sleep(RETRY_PAUSE_S * attempt)
+            started = time.monotonic()
+            try:
+                response = client.post(f"{self.url}/v1/chat/completions", json=self.body | {"messages": list(messages)})
+                if response.is_success:
+                    return _answer(prompt_id, response.json(), time.monotonic() - started)
+                error = f"status {response.status_code}: {response.text[:200]}"
+                if response.is_client_error:
+                    break
+            except (httpx.TransportError, ValueError, LookupError, TypeError) as failure:
+                error = f"{type(failure).__name__}: {failure}"
+        return Answer(prompt_id, error=error)
+
+    def ask_all(
+        self, prompts: Sequence[tuple[str, Sequence[dict[str, str]]]], concurrency: int, title: str
+    ) -> list[Answer]:
+        """Replies to all (id, messages), `concurrency` at once, in the order given."""
+        # Proxies of the environment are for the network; the server is on this machine.
+        with (
+            httpx.Client(timeout=TIMEOUT_S, trust_env=False) as client,
+            ThreadPoolExecutor(concurrency) as pool,
+            meter(title, len(prompts), "replies") as bar,
+        ):
+            answers = []
+            for answer in pool.map(lambda prompt: self.ask(client, *prompt), prompts):
+                answers.append(answer)
+                bar.advance(1)
+            return answers
+
+
+def _answer(prompt_id: str, response: dict[str, Any], latency_s: float) -> Answer:
+    choice = response["choices"][0]
+    tokens = (choice.get("logprobs") or {}).get("content") or []
+    detail = (response.get("metrics") or {}).get("speculative_decoding")
+    return Answer(
+        prompt_id,
+        text=choice["message"].get("content") or "",
+        prompt_token_ids=response["prompt_token_ids"],
+        token_ids=choice["token_ids"],
+        token_texts=[bytes(token.get("bytes") or []).decode(errors="replace") for token in tokens],
+        top_logprobs=[[(_token_id(c["token"]), c["logprob"]) for c in token["top_logprobs"]] for token in tokens],
+        finish_reason=choice["finish_reason"],
+        latency_s=round(latency_s, 4),
+        spec=detail and {
+            "accepted_per_step": detail.get("per_step_accepted") or [],
+            "drafted_per_step": detail.get("per_step_drafted") or [],
+        },
+    )  # fmt: skip
+
+
+def _token_id(name: str) -> int:
+    """Token id of the server's `token_id:17`."""
+    return int(name.removeprefix("token_id:"))
+
+
+def check_server(url: str, model: str, longest_tokens: int) -> None:
+    """Refuse before the first request what would fail at each: a wrong model name, a length that does not fit.
+
+    Args:
+        url: the server's base URL.
+        model: name that requests will carry.
+        longest_tokens: longest prompt plus reply plus drafts, in tokens.
+
+    Raises:
+        UserError: the server does not serve `model`, or not at that length.
+    """
+    served = httpx.get(f"{url}/v1/models", timeout=TIMEOUT_S, trust_env=False).raise_for_status().json()["data"]
+    lengths = {entry["id"]: entry.get("max_model_len") for entry in served}
+    if model not in lengths:
+        raise UserError(f"{url}: serves {', '.join(lengths)}, not {model!r}. Fix: start the server for that model")
+    if lengths[model] is not None and lengths[model] < longest_tokens:
+        raise UserError(
+            f"serve: max_model_len = {lengths[model]}: longest prompt, reply and drafts take {longest_tokens} tokens. "
+            f"Fix: raise serve.max_model_len to {longest_tokens} or more"
+        )

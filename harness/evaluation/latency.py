@@ -1,0 +1,159 @@
+"""How long a user waits: GuideLLM's closed-loop load against the running server, at each concurrency.
+
+Called by `measure.py`. The same prompts in the same order for every variant, so that `statistics.paired_ratio` can
+compare two variants prompt by prompt. Definitions, per successful request; tokens come from the server's `usage`, never
+from the number of stream chunks, because a verify step sends several tokens in one chunk:
+
+    ttft_ms       sending the request to the first token
+    itl_ms        (last token - first token) / (output tokens - 1): what GuideLLM calls inter-token latency
+    chunk_gap_ms  (last token - first token) / (chunks - 1)
+    request_s     sending the request to the last byte
+    tokens_per_s  concurrency * sum of output tokens / sum of request_s: what all streams together emit while busy
+"""
+
+import asyncio
+import json
+import multiprocessing
+from collections.abc import Sequence
+from importlib import metadata
+from multiprocessing import forkserver
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from harness.config import Latency
+from harness.evaluation.client import TIMEOUT_S, sampling_fields
+from harness.evaluation.statistics import pooled_ratio
+
+if TYPE_CHECKING:
+    from guidellm.schemas import GenerativeRequestStats
+
+LIMIT_S = 600.0  # whole load at one concurrency: a server that hangs must not hold the run for ever
+
+Prompt = tuple[str, Sequence[dict[str, str]]]
+
+
+def prepare() -> None:
+    """Import GuideLLM, here and in the process its workers are forked from: 15 s, best while the server starts."""
+    multiprocessing.set_forkserver_preload(["guidellm.benchmark.entrypoints", "guidellm.scheduler.worker"])
+    forkserver.ensure_running()
+    from guidellm.benchmark import entrypoints  # noqa: F401
+    from guidellm.settings import settings
+
+    settings.mp_context_type = "forkserver"  # its default starts each worker from nothing, which takes 15 s
+    settings.max_worker_processes = 1  # one sends a few streams with ease, more would take cores from the server
+
+
+def measure_latency(
+    url: str, model: str, tokenizer: str, prompts: Sequence[Prompt], settings: Latency, seed: int, resamples: int
+) -> dict[str, Any]:
+    """Content of latency.json without its provenance.
+
+    Args:
+        url: the server's base URL.
+        model: name that requests carry.
+        tokenizer: folder with the tokenizer; GuideLLM asks for one, though tokens are counted by the server.
+        prompts: (id, messages) to send once at each concurrency. The caller has warmed the server up.
+        settings: section `latency` of the reproduction.
+        seed: for the sampling fields and the bootstrap.
+        resamples: bootstrap draws over requests.
+    """
+    found = {}
+    for concurrency in settings.concurrency:
+        done, failed = _load(url, model, tokenizer, prompts, concurrency, settings.max_new_tokens, seed)
+        found[str(concurrency)] = summarise(
+            done, failed, prompts, concurrency, settings.failure_share_max, seed, resamples
+        )
+    return {
+        "benchmark": settings.benchmark,
+        "max_new_tokens": settings.max_new_tokens,
+        "concurrency": found,
+        "versions": {"guidellm": metadata.version("guidellm")},
+    }
+
+
+def _load(
+    url: str, model: str, tokenizer: str, prompts: Sequence[Prompt], concurrency: int, max_new_tokens: int, seed: int
+) -> tuple[list["GenerativeRequestStats"], list["GenerativeRequestStats"]]:
+    """Successful and failed requests of one GuideLLM run."""
+    prepare()
+    from guidellm.benchmark.entrypoints import benchmark_generative_text
+    from guidellm.schemas.benchmark.entrypoints import BenchmarkScenario
+
+    backend = {
+        "kind": "openai_http", "target": url, "model": model, "max_tokens": max_new_tokens, "timeout": TIMEOUT_S,
+        "http2": False, "extras": {"body": sampling_fields(seed)},
+    }  # fmt: skip
+    spec = {
+        "backend": backend,
+        "profile": {"kind": "concurrent", "streams": concurrency},
+        "constraints": [{"kind": "max_requests", "count": len(prompts)}, {"kind": "max_duration", "seconds": LIMIT_S}],
+        "tokenizer": {"kind": "huggingface_auto", "model": tokenizer},
+        "data": [{"kind": "in_memory_dict_list", "data": [{"messages": list(messages)} for _, messages in prompts]}],
+        "outputs": [],
+    }
+    report, _ = asyncio.run(benchmark_generative_text(BenchmarkScenario(spec=spec), progress=False))
+    requests = [benchmark.requests for benchmark in report.benchmarks]
+    done = [request for group in requests for request in group.successful]
+    return done, [request for group in requests for request in (*group.errored, *group.incomplete)]
+
+
+def summarise(
+    done: Sequence["GenerativeRequestStats"], failed: Sequence["GenerativeRequestStats"], prompts: Sequence[Prompt],
+    concurrency: int, failure_share_max: float, seed: int, resamples: int,
+) -> dict[str, Any]:  # fmt: skip
+    """Figures of one load. A prompt without a successful request is a failure, whether it was sent or not.
+
+    Raises:
+        RuntimeError: no request succeeded; the message gives the first error.
+    """
+    if not done:
+        errors = [request.info.error for request in failed] or ["no request was sent"]
+        raise RuntimeError(
+            f"latency at concurrency {concurrency}: none of {len(prompts)} requests succeeded: {errors[0]}"
+        )
+    ids = {json.dumps(list(messages), sort_keys=True): prompt_id for prompt_id, messages in prompts}
+    records = sorted((_record(request, ids) for request in done), key=lambda record: record["id"])
+    failures = len(prompts) - len(records)
+    tokens, seconds = [r["output_tokens"] for r in records], [r["latency_s"] for r in records]
+    rate = pooled_ratio([n * concurrency for n in tokens], seconds, resamples, seed)
+    return {
+        "requests": len(prompts),
+        "failures": failures,
+        "failure_share": failures / len(prompts),
+        "invalid": failures / len(prompts) > failure_share_max,
+        "ttft_ms": _spread([r["ttft_ms"] for r in records]),
+        "itl_ms": _spread([r["itl_ms"] for r in records]),
+        "chunk_gap_ms": _spread([r["chunk_gap_ms"] for r in records]),
+        "request_s": _spread(seconds),
+        "tokens_per_s": {"value": rate.value, "low": rate.low, "high": rate.high},
+        "output_tokens": sum(tokens),
+        "records": records,
+    }
+
+
+def _record(request: "GenerativeRequestStats", ids: dict[str, str]) -> dict[str, Any]:
+    """One request: which prompt, tokens by usage, times. Gaps are None for a reply of one token or one chunk."""
+    messages = json.loads(request.request_args or "{}")["body"]["messages"]
+    timings = request.info.timings
+    tokens, chunks = request.output_tokens or 0, timings.token_iterations
+    first_s, last_s = timings.first_token_iteration or 0.0, timings.last_token_iteration or 0.0
+    span_ms = (last_s - first_s) * 1000
+    return {
+        "id": ids[json.dumps(messages, sort_keys=True)],
+        "output_tokens": tokens,
+        "latency_s": round(request.request_latency or 0.0, 5),
+        "ttft_ms": round(request.time_to_first_token_ms or 0.0, 3),
+        "itl_ms": round(span_ms / (tokens - 1), 3) if tokens > 1 else None,
+        "chunk_gap_ms": round(span_ms / (chunks - 1), 3) if chunks > 1 else None,
+        "chunks": chunks,
+    }
+
+
+def _spread(values: Sequence[float | None]) -> dict[str, float | None]:
+    """Mean, median and 95th percentile over requests; None where no request has a value."""
+    known = [value for value in values if value is not None]
+    if not known:
+        return {"mean": None, "p50": None, "p95": None}
+    p50, p95 = np.percentile(known, [50, 95])
+    return {"mean": float(np.mean(known)), "p50": float(p50), "p95": float(p95)}

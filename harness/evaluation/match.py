@@ -1,0 +1,111 @@
+"""Whether a draft changes the answers: greedy replies of base and variant compared by token ids.
+
+`compare` is called by `python -m harness.evaluation match`. Two runs of the same verifier round differently, because a
+verify step feeds it more rows at once; where its two likeliest tokens nearly tie, that may decide between them. Such a
+difference is `benign`; any other is a `fault`, and means that the engine emitted what the verifier would not say.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from harness.evaluation.statistics import proportion
+
+CONTEXT_TOKENS = 24
+AFTER_TOKENS = 12
+
+Row = dict[str, Any]
+
+
+def first_difference(base: Sequence[int], variant: Sequence[int]) -> int | None:
+    """Index of the first token that differs, or at which one reply has ended; None for equal replies."""
+    for position, (ours, theirs) in enumerate(zip(base, variant, strict=False)):
+        if ours != theirs:
+            return position
+    return None if len(base) == len(variant) else min(len(base), len(variant))
+
+
+def _token(row: Row, position: int) -> int | None:
+    return row["token_ids"][position] if position < len(row["token_ids"]) else None
+
+
+def _gap_nats(row: Row, position: int, other: int | None) -> float | None:
+    """By how much this run preferred its own token to `other`, in nats; None if `other` was no candidate."""
+    if position >= len(row["top_logprobs"]):
+        return None
+    candidates = dict(row["top_logprobs"][position])
+    own = _token(row, position)
+    return candidates[own] - candidates[other] if own in candidates and other in candidates else None
+
+
+def top_margin_nats(row: Row, position: int) -> float | None:
+    """Gap between the two likeliest tokens of a reply at `position`, in nats; None past its end."""
+    candidates = row["top_logprobs"][position] if position < len(row["top_logprobs"]) else []
+    return abs(candidates[0][1] - candidates[1][1]) if len(candidates) == 2 else None
+
+
+def verdict(base: Row, variant: Row, position: int, near_tie_nats: float) -> str:
+    """`benign` or `fault` for a first difference at `position`; up to there both runs saw the same tokens.
+
+    Benign: the base's two likeliest tokens lie within `near_tie_nats`, and the variant's token is one of them. Three
+    may tie, of which a run reports two: then the variant's own gap between the two tokens must be that small as well.
+    """
+    margin = top_margin_nats(base, position)
+    if margin is None or margin >= near_tie_nats:
+        return "fault"
+    if _gap_nats(base, position, _token(variant, position)) is not None:
+        return "benign"
+    reverse = _gap_nats(variant, position, _token(base, position))
+    return "benign" if reverse is not None and abs(reverse) < near_tie_nats else "fault"
+
+
+def difference(base: Row, variant: Row, position: int, near_tie_nats: float) -> dict[str, Any]:
+    """One entry of the list `differences`."""
+    margin, variant_margin = top_margin_nats(base, position), top_margin_nats(variant, position)
+    return {
+        "id": base["id"],
+        "source": base["source"],
+        "position": position,
+        "base_token": _token(base, position),
+        "draft_token": _token(variant, position),
+        "margin_nats": None if margin is None else round(margin, 4),
+        "draft_margin_nats": None if variant_margin is None else round(variant_margin, 4),
+        "verdict": verdict(base, variant, position, near_tie_nats),
+        "context_before": "".join(base["token_texts"][max(position - CONTEXT_TOKENS, 0) : position]),
+        "base_after": "".join(base["token_texts"][position : position + AFTER_TOKENS]),
+        "draft_after": "".join(variant["token_texts"][position : position + AFTER_TOKENS]),
+    }
+
+
+def compare(base: Sequence[Row], variant: Sequence[Row], near_tie_nats: float) -> dict[str, Any]:
+    """All replies compared, matched by id.
+
+    Returns:
+        JSON object: `exact` of `total` replies equal, `exact_share` with Wilson's interval, `differences`, `faults`,
+        and `missing`: ids that only one run answered. They are no part of `total`.
+
+    Raises:
+        ValueError: no id in common, or the two runs asked different prompts under one id.
+    """
+    replies = {row["id"]: row for row in variant}
+    common = [row for row in base if row["id"] in replies]
+    differences = []
+    for row in common:
+        other = replies[row["id"]]
+        if row["prompt_token_ids"] != other["prompt_token_ids"]:
+            raise ValueError(f"{row['id']}: base and variant were asked different prompts")
+        position = first_difference(row["token_ids"], other["token_ids"])
+        if position is not None:
+            differences.append(difference(row, other, position, near_tie_nats))
+    exact = len(common) - len(differences)
+    share = proportion(exact, len(common))
+    return {
+        "exact": exact,
+        "total": len(common),
+        "missing": sorted({row["id"] for row in base} ^ replies.keys()),
+        "exact_share": share.value,
+        "low": share.low,
+        "high": share.high,
+        "near_tie_nats": near_tie_nats,
+        "faults": sum(found["verdict"] == "fault" for found in differences),
+        "differences": differences,
+    }

@@ -1,0 +1,180 @@
+"""One variant against one server: replies, acceptance, accuracy, latency, one after another in one process.
+
+Called by `python -m harness.evaluation measure`. lm-eval and GuideLLM take 25 s to import; that happens here while the
+server starts. Every file appears whole as soon as its check is done.
+"""
+
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from harness import provenance
+from harness.errors import UserError
+from harness.evaluation.acceptance import Counters, benchmark, identity_checks, settled_counters
+from harness.evaluation.client import Answer, Chat, check_server
+from harness.evaluation.replies import Prompts, as_row, by_source
+from harness.evaluation.settings import MeasureSettings
+from harness.files import read_jsonl, write_json, write_jsonl
+from harness.progress import log
+from harness.serving import expect, running_server
+
+if TYPE_CHECKING:
+    from harness.serving import Server
+
+FILES = ("server.json", "replies.jsonl", "acceptance.json", "accuracy.json", "latency.json")
+FAILED_SHARE_MAX = 0.5  # beyond it the server is broken, and there is nothing to measure
+
+
+class Measurement:
+    """One variant's checks, each of which writes its file.
+
+    Args:
+        settings: what to measure.
+        variant: name of the variant, for the terminal.
+        verifier: the verifier's folder.
+        prompts: the held-out prompts.
+        out: folder of the results.
+    """
+
+    def __init__(self, settings: MeasureSettings, variant: str, verifier: Path, prompts: Prompts, out: Path) -> None:
+        self.settings, self.variant, self.verifier, self.prompts, self.out = settings, variant, verifier, prompts, out
+        self.evaluate = settings.evaluate
+        self.draft_tokens = settings.expected.num_speculative_tokens
+
+    def write(self, name: str, content: dict[str, Any], seed: int | None) -> None:
+        """Write `name` with its provenance."""
+        source = provenance.collect(self.settings.model_dump(), seed, self.settings.scale)
+        write_json(self.out / name, content | {"provenance": source})
+
+    def chat(self, server: "Server", max_new_tokens: int, logprobs: bool = False) -> Chat:
+        """A client for `server`."""
+        return Chat(server.url, server.model_name, max_new_tokens, self.evaluate.seed, logprobs)
+
+    def check(self, server: "Server") -> None:
+        """Refuse a server that is not what was meant, or that cannot take the longest request.
+
+        Raises:
+            UserError: names the difference.
+        """
+        method, serve = self.settings.expected.method, self.settings.serve
+        expect(server.report, method, self.draft_tokens, str(self.verifier), serve.max_model_len)
+        parts = (self.evaluate.acceptance, self.evaluate.accuracy, self.evaluate.latency)
+        reply_tokens = max(part.max_new_tokens for part in parts)
+        # The engine stops drafting for a whole batch when one of its sequences comes within K tokens of the limit.
+        check_server(
+            server.url, server.model_name, self.prompts.longest_tokens() + reply_tokens + self.draft_tokens + 1
+        )
+        self.write("server.json", server.report.as_json(), None)
+
+    def acceptance(self, server: "Server") -> None:
+        """Write replies.jsonl and acceptance.json; the counters are scraped around each source."""
+        settings = self.evaluate.acceptance
+        chat = self.chat(server, settings.max_new_tokens, logprobs=True)
+        chat.ask_all([next(iter(self.prompts.messages.items()))], 1, f"{self.variant}: warm-up")
+        benchmarks, checks, answered = {}, {}, []
+        for source, rows in by_source(self.prompts.rows).items():
+            before = self._counters(server)
+            answers = self.prompts.ask(chat, rows, settings.concurrency, f"{self.variant}: {source}")
+            after = self._counters(server)
+            answered += [(source, answer) for answer in answers]
+            if before is not None and after is not None:
+                counted = after.since(before)
+                figures = benchmark(counted, answers, self.evaluate.bootstrap_resamples, self.evaluate.seed)
+                benchmarks[source] = figures
+                checks[source] = identity_checks(figures, counted, answers)
+        failed = [{"id": answer.id, "reason": answer.error} for _, answer in answered if answer.error]
+        if len(failed) > FAILED_SHARE_MAX * len(answered):
+            raise RuntimeError(f"{self.variant}: {len(failed)} of {len(answered)} replies failed, first {failed[0]}")
+        kept = [as_row(answer, source) for source, answer in answered if answer.error is None]
+        write_jsonl(self.out / "replies.jsonl", kept)
+        content = {"num_speculative_tokens": self.draft_tokens, "benchmarks": benchmarks, "identity_checks": checks}
+        self.write("acceptance.json", content | {"failed": failed, "request": chat.body}, self.evaluate.seed)
+
+    def _counters(self, server: "Server") -> Counters | None:
+        drafts = self.draft_tokens
+        return settled_counters(server.metrics, server.model_name, drafts) if drafts else None
+
+    def accuracy(self, server: "Server") -> None:
+        """Write accuracy.json."""
+        from harness.evaluation.accuracy import measure_accuracy
+
+        settings = self.evaluate.accuracy
+        chat = self.chat(server, settings.max_new_tokens)
+
+        def ask(problems: list[tuple[str, list[dict[str, str]]]]) -> list[Answer]:
+            answers = chat.ask_all(problems, settings.concurrency, f"{self.variant}: accuracy")
+            self.prompts.check(answers)
+            return answers
+
+        found = measure_accuracy(self.prompts.rows, ask, self.settings.system_prompt, settings)
+        self.write("accuracy.json", found, self.evaluate.seed)
+
+    def latency(self, server: "Server") -> None:
+        """Write latency.json, after requests that are not measured."""
+        from harness.evaluation.latency import measure_latency
+
+        settings = self.evaluate.latency
+        chosen, others = self.prompts.first(settings.benchmark, settings.requests)
+        chat = self.chat(server, settings.max_new_tokens)
+        warm_up = (others or chosen)[: settings.warmup_requests]
+        chat.ask_all(warm_up, max(settings.concurrency), f"{self.variant}: warm-up")
+        log(f"{self.variant}: latency of {len(chosen)} requests at concurrency {settings.concurrency}")
+        found = measure_latency(
+            server.url, server.model_name, str(self.verifier), chosen, settings, self.evaluate.seed,
+            self.evaluate.bootstrap_resamples,
+        )  # fmt: skip
+        self.write("latency.json", found, self.evaluate.seed)
+
+
+def _import_tools() -> None:
+    import harness.evaluation.accuracy
+    import harness.evaluation.latency
+
+    harness.evaluation.latency.prepare()
+
+
+def _held_out(prompts: Path, settings: MeasureSettings) -> list[dict[str, Any]]:
+    """The rows of heldout.jsonl, enough of them for what is asked.
+
+    Raises:
+        UserError: there are none, or fewer than the latency check sends.
+    """
+    try:
+        rows = read_jsonl(prompts)
+    except FileNotFoundError:
+        raise UserError(f"{prompts}: no such file. Fix: run `python -m harness.data` first") from None
+    latency = settings.evaluate.latency
+    there = sum(row["source"] == latency.benchmark for row in rows)
+    if there < latency.requests:
+        raise UserError(
+            f"{prompts}: holds {there} prompts of {latency.benchmark}, evaluate.latency.requests = {latency.requests} "
+            "are sent. Fix: hold out more prompts, or send fewer requests"
+        )
+    return rows
+
+
+def measure(settings: MeasureSettings, variant: str, model: Path, verifier: Path, prompts: Path, out: Path) -> None:
+    """Serve `model`, measure it, and leave the files of `FILES` in `out`, beside the server's log.
+
+    Args:
+        settings: what to measure and what to expect.
+        variant: name of the variant.
+        model: folder to serve: the verifier, or a draft checkpoint that names its verifier.
+        verifier: the verifier's folder.
+        prompts: heldout.jsonl.
+        out: folder of the results; files of an earlier run are removed first.
+    """
+    rows = _held_out(prompts, settings)
+    out.mkdir(parents=True, exist_ok=True)
+    for name in FILES:
+        (out / name).unlink(missing_ok=True)
+    with ExitStack() as stack:
+        with ThreadPoolExecutor(1) as pool:
+            imported = pool.submit(_import_tools)
+            serving = running_server(str(model), settings.serve, out / "server.log", settings.speculative)
+            server = stack.enter_context(serving)
+            imported.result()
+        run = Measurement(settings, variant, verifier, Prompts(rows, verifier, settings.system_prompt), out)
+        for check in (run.check, run.acceptance, run.accuracy, run.latency):
+            check(server)

@@ -1,0 +1,85 @@
+"""Greedy replies to every held-out prompt: acceptance, output match and parity are computed from them.
+
+Called by `measure.py`, source by source. A reply's prompt must have reached the model exactly as the training data were
+tokenised: a chat template or system turn that differs costs acceptance without any error.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from harness.data.chat import load_tokenizer, prompt_token_ids, with_system_turn
+from harness.errors import UserError
+from harness.evaluation.client import Answer, Chat
+from harness.evaluation.match import first_difference
+
+
+def by_source(rows: Sequence[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
+    """Prompt rows grouped by source, in the order of the file."""
+    groups: dict[str, list[dict[str, Any]]] = {}
+    for row in rows:
+        groups.setdefault(row["source"], []).append(row)
+    return groups
+
+
+class Prompts:
+    """Held-out rows of one file, with the token ids that each must have on the server.
+
+    Args:
+        rows: prompt rows as `harness.data` writes them. Only `messages` are asked: further `turns` would depend on
+            the variant's own first reply.
+        verifier: folder with the tokenizer and chat template.
+        system_prompt: system turn to put in front, or None.
+    """
+
+    def __init__(self, rows: Sequence[dict[str, Any]], verifier: Path, system_prompt: str | None) -> None:
+        tokenizer = load_tokenizer(verifier)
+        self.rows = list(rows)
+        self.messages = {row["id"]: with_system_turn(row["messages"], system_prompt) for row in rows}
+        self.token_ids = {key: prompt_token_ids(tokenizer, messages) for key, messages in self.messages.items()}
+
+    def longest_tokens(self) -> int:
+        """Length of the longest prompt."""
+        return max(map(len, self.token_ids.values()))
+
+    def first(self, source: str, count: int) -> tuple[list[tuple[str, list[dict[str, str]]]], ...]:
+        """(id, messages) of the first `count` prompts of `source`, and of the others."""
+        prompts = [(row["id"], self.messages[row["id"]]) for row in self.rows if row["source"] == source]
+        return prompts[:count], prompts[count:]
+
+    def check(self, answers: Sequence[Answer]) -> None:
+        """Refuse replies to prompts that the server tokenised otherwise than the training data.
+
+        Raises:
+            UserError: names the first such prompt and where it parts.
+        """
+        for answer in answers:
+            part = first_difference(answer.prompt_token_ids, self.token_ids[answer.id])
+            if answer.error is None and part is not None:
+                lengths = f"{len(answer.prompt_token_ids)} tokens, not {len(self.token_ids[answer.id])}"
+                raise UserError(
+                    f"{answer.id}: the server's prompt has {lengths} as in training; they part at token {part}. "
+                    "Fix: serve the verifier folder with its own chat template and tokenizer"
+                )
+
+    def ask(self, chat: Chat, rows: Sequence[dict[str, Any]], concurrency: int, title: str) -> list[Answer]:
+        """Replies to `rows`, their prompts checked."""
+        answers = chat.ask_all([(row["id"], self.messages[row["id"]]) for row in rows], concurrency, title)
+        self.check(answers)
+        return answers
+
+
+def as_row(answer: Answer, source: str) -> dict[str, Any]:
+    """One line of replies.jsonl."""
+    return {
+        "id": answer.id,
+        "source": source,
+        "prompt_token_ids": answer.prompt_token_ids,
+        "token_ids": answer.token_ids,
+        "token_texts": answer.token_texts,
+        "text": answer.text,
+        "finish_reason": answer.finish_reason,
+        "top_logprobs": answer.top_logprobs,
+        "latency_s": answer.latency_s,
+        "spec": answer.spec,
+    }

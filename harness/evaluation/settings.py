@@ -1,0 +1,71 @@
+"""What the three commands of `harness.evaluation` are told: slices of a reproduction, as JSON on the command line.
+
+`measure_settings`, `match_settings` and `parity_settings` cut them; called by the Snakefile's rules.
+"""
+
+from typing import Any, Literal
+
+from pydantic import Field
+
+from harness.config import Evaluate, Reproduction, Serve, Strict
+
+Scale = Literal["full", "smoke", "mini"]
+
+
+class Expected(Strict):
+    """What the server must report of itself."""
+
+    method: str | None = Field(None, description="give the engine's name of the drafting method, or null for none")
+    num_speculative_tokens: int = Field(0, ge=0, description="give the draft tokens per verify step, 0 for none")
+
+
+class MeasureSettings(Strict):
+    """One variant, measured against one server."""
+
+    evaluate: Evaluate
+    serve: Serve
+    system_prompt: str | None = Field(None, description="give a system turn, or null for the template's own")
+    speculative: dict[str, Any] | None = Field(None, description="give the engine's own drafting settings, or null")
+    expected: Expected
+    scale: Scale
+
+
+class MatchSettings(Strict):
+    """Replies of two variants compared token by token."""
+
+    near_tie_nats: float = Field(gt=0, description="a difference at a smaller top-2 margin is benign")
+    scale: Scale
+
+
+class ParitySettings(Strict):
+    """Served acceptance compared with the reference drafting loop."""
+
+    dtype: Literal["bfloat16", "float32"] = Field(description="give the dtype that was served")
+    bootstrap_resamples: int = Field(ge=100, description="use 100 or more")
+    seed: int = Field(ge=0, description="use a whole number from 0")
+    scale: Scale
+
+
+def measure_settings(
+    reproduction: Reproduction, expected: Expected, speculative: dict[str, Any] | None = None
+) -> dict[str, Any]:
+    """What `measure` needs of `reproduction`, JSON-able, for a variant that the server must report as `expected`."""
+    settings = MeasureSettings(
+        evaluate=reproduction.evaluate, serve=reproduction.serve, system_prompt=reproduction.data.system_prompt,
+        speculative=speculative, expected=expected, scale=reproduction.scale,
+    )  # fmt: skip
+    return settings.model_dump()
+
+
+def match_settings(reproduction: Reproduction) -> dict[str, Any]:
+    """What `match` needs of `reproduction`, JSON-able."""
+    return MatchSettings(near_tie_nats=reproduction.evaluate.near_tie_nats, scale=reproduction.scale).model_dump()
+
+
+def parity_settings(reproduction: Reproduction) -> dict[str, Any]:
+    """What `parity` needs of `reproduction`, JSON-able."""
+    settings = ParitySettings(
+        dtype=reproduction.serve.dtype, bootstrap_resamples=reproduction.evaluate.bootstrap_resamples,
+        seed=reproduction.evaluate.seed, scale=reproduction.scale,
+    )  # fmt: skip
+    return settings.model_dump()
