@@ -29,6 +29,11 @@ def config_class(name: str, source: str = "algorithm") -> type[BaseModel]:
     return import_module(f"algorithms.{_known(name, source)}.config").Config
 
 
+def engine_method(name: str) -> str:
+    """The name that vLLM reports for an algorithm (contract 1.4), without importing PyTorch."""
+    return import_module(f"algorithms.{_known(name, 'algorithm')}.config").ENGINE_METHOD
+
+
 def load(name: str) -> "Algorithm":
-    """The callables of an algorithm (imports PyTorch)."""
-    return import_module(f"algorithms.{_known(name, 'algorithm')}").ALGORITHM
+    """The callables of an algorithm, from its `algorithm.py` (imports PyTorch; the folder's `__init__.py` does not)."""
+    return import_module(f"algorithms.{_known(name, 'algorithm')}.algorithm").ALGORITHM

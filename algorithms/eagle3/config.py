@@ -4,6 +4,9 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+# The name that vLLM reports for this algorithm (contract 1.4).
+ENGINE_METHOD = "eagle3"
+
 
 class Config(BaseModel):
     """One draft layer (or more) that reads the verifier's states and feeds its own state back."""
