@@ -1,0 +1,76 @@
+"""The arguments of `vllm serve` that every variant shares, and the baselines that need no draft checkpoint.
+
+Called by `running_server`; `ngram_config` by the measuring command.
+"""
+
+import json
+from collections.abc import Sequence
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+from harness.config import Ngram, Serve
+from harness.serving.environment import is_cpu_build
+from harness.serving.processes import HOST
+
+BATCHED_TOKENS_MIN = 2048
+
+
+def ngram_config(ngram: Ngram) -> dict[str, Any]:
+    """vLLM's speculative config for prompt look-up: the draft repeats what followed the same tokens before."""
+    return {
+        "method": "ngram",
+        "num_speculative_tokens": ngram.speculative_tokens,
+        "prompt_lookup_min": ngram.lookup_min,
+        "prompt_lookup_max": ngram.lookup_max,
+    }
+
+
+def served_name(model: str) -> str:
+    """Name under which the server offers `model`: the last part of its path or hub id."""
+    return Path(model).name
+
+
+def _options(serve: Serve, port: int) -> dict[str, str]:
+    options = {
+        "--host": HOST,
+        "--port": str(port),
+        "--dtype": serve.dtype,
+        "--max-model-len": str(serve.max_model_len),
+        "--max-num-seqs": str(serve.max_num_seqs),
+        "--max-num-batched-tokens": str(max(BATCHED_TOKENS_MIN, 2 * serve.max_model_len)),
+        # A request takes no sampling defaults from the model's own files.
+        "--generation-config": "vllm",
+        # Acceptance per step in every reply; without drafting it has no effect.
+        "--per-request-spec-decode-metrics": "detailed",
+    }
+    if is_cpu_build():
+        # A stated size spares the profiling pass and the claim on 92% of the memory.
+        options["--kv-cache-memory-bytes"] = str(int(serve.kv_cache_gb * 2**30))
+    return options
+
+
+def _flags() -> list[str]:
+    flags = [
+        # Prompts stay whole: where one is split, the first model runner gives the draft a wrong token.
+        "--no-enable-chunked-prefill",
+        # No request is faster because of what was asked before.
+        "--no-enable-prefix-caching",
+        "--disable-uvicorn-access-log",
+    ]
+    # Compiling takes minutes on a CPU and wins nothing there.
+    return [*flags, "--enforce-eager"] if is_cpu_build() else flags
+
+
+def serve_arguments(
+    model: str,
+    serve: Serve,
+    port: int,
+    speculative_config: dict[str, Any] | None = None,
+    extra_arguments: Sequence[str] = (),
+) -> list[str]:
+    """What follows `vllm serve`: `model` and the settings that must be equal for every variant that is compared."""
+    options = {"--served-model-name": served_name(model)} | _options(serve, port)
+    if speculative_config is not None:
+        options["--speculative-config"] = json.dumps(speculative_config, sort_keys=True)
+    return [model, *chain.from_iterable(options.items()), *_flags(), *extra_arguments]
