@@ -1,0 +1,66 @@
+"""`python -m reports`: result files of one run in, results.csv, provenance.json, report.md and report.html out.
+
+`python -m reports publish` keeps them in reports/published/ and renews the README's table.
+"""
+
+import argparse
+import sys
+from pathlib import Path
+
+from harness.errors import run_command
+from harness.files import replacing, write_json
+from harness.progress import log
+from reports import html, markdown
+from reports.collect import load_run
+from reports.gates import MISSED, check_gates
+from reports.page import make_page, make_provenance
+from reports.publish import publish
+from reports.rows import make_rows, write_csv
+
+GATE_EXIT_CODE = 1
+
+
+def report_main(arguments: list[str]) -> int:
+    """Write the report of one run; 1 when a gate is missed."""
+    parser = argparse.ArgumentParser(prog="python -m reports", description="Report one run from its result files.")
+    parser.add_argument("--results", type=Path, required=True, help="folder of the run, results/<target>")
+    parser.add_argument(
+        "--reproduction", required=True, help="name of the reproduction, for its gates and published figures"
+    )
+    parser.add_argument("--out", type=Path, required=True, help="folder for report.html and report.md")
+    given = parser.parse_args(arguments)
+    run = load_run(given.results, given.reproduction)
+    results, provenance = make_rows(run), make_provenance(run)
+    gates = check_gates(run, results)
+    page = make_page(run, results, gates, provenance)
+    write_csv(given.results / "results.csv", results.rows)
+    write_json(given.results / "provenance.json", provenance)
+    for name, text in (("report.md", markdown.render(page)), ("report.html", html.render(page))):
+        with replacing(given.out / name) as partial:
+            partial.write_text(text, encoding="utf-8")
+    missed = [gate for gate in gates if gate.verdict == MISSED]
+    for gate in missed:
+        log(f"gate missed: {gate.variant}, {gate.name} {gate.benchmark}: wanted {gate.wanted}, found {gate.found}")
+    log(f"{given.out / 'report.html'}: written; {len(gates) - len(missed)} of {len(gates)} gates met")
+    return GATE_EXIT_CODE if missed else 0
+
+
+def publish_main(arguments: list[str]) -> int:
+    """Keep the results of one run in the repository."""
+    parser = argparse.ArgumentParser(
+        prog="python -m reports publish", description="Keep a run's results in reports/published/."
+    )
+    parser.add_argument("--results", type=Path, required=True, help="folder of the run, results/<target>")
+    for path in publish(parser.parse_args(arguments).results):
+        log(f"{path}: written")
+    return 0
+
+
+def main() -> int:
+    """Choose between the report and `publish`."""
+    arguments = sys.argv[1:]
+    return publish_main(arguments[1:]) if arguments[:1] == ["publish"] else report_main(arguments)
+
+
+if __name__ == "__main__":
+    run_command(main)

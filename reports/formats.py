@@ -1,0 +1,248 @@
+"""The result files of a run as closed types: what `reports.collect` reads, field by field.
+
+Only the fields that a report uses are named; a file may hold more. Shares lie in [0, 1]; K = draft tokens per step.
+"""
+
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class Part(BaseModel):
+    """Part of a result file: typed, and tolerant of fields that no report uses."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+
+class Hardware(Part):
+    """The machine of a result."""
+
+    cpu: str
+    cores: int
+    memory_gib: float
+    gpus: list[str]
+
+
+class Provenance(Part):
+    """Where a result comes from; see `harness.provenance.collect`. Kept in full, so further fields are too."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+
+    commit: str | None
+    dirty: bool | None
+    versions: dict[str, str]
+    hardware: Hardware
+    seed: int | None
+    scale: str
+    settings_sha256: str
+    finished_at: str
+
+
+class Benchmark(Part):
+    """Acceptance on one source. Lengths count the bonus token; None where nothing was drafted."""
+
+    drafts: int
+    draft_tokens: int
+    accepted: int
+    accepted_per_position: list[int]
+    acceptance_length_pooled: float | None
+    low: float | None = None
+    high: float | None = None
+    acceptance_rate_per_position: list[float | None]
+    emitted_tokens_per_step: float | None
+    accepted_past_end: int | None = None
+    prompts: int
+
+
+class AcceptanceFile(Part):
+    """measured/<variant>/acceptance.json; no benchmarks without speculation."""
+
+    num_speculative_tokens: int
+    benchmarks: dict[str, Benchmark]
+    failed: list[dict[str, Any]] = []
+    identity_checks: dict[str, dict[str, bool]] = {}
+
+
+class Problem(Part):
+    """One scored problem: 1.0 or true where the answer was right."""
+
+    id: str | int
+    strict: float
+    flexible: float
+
+
+class Score(Part):
+    """One task's scores, or the reason why there are none."""
+
+    not_run: str | None = None
+    strict: float | None = None
+    strict_low: float | None = None
+    strict_high: float | None = None
+    flexible: float | None = None
+    flexible_low: float | None = None
+    flexible_high: float | None = None
+    n: int = 0
+    empty: int = 0
+    cut: int = 0
+    failed: int = 0
+    invalid: bool = False
+    per_problem: list[Problem] = []
+
+
+class AccuracyFile(Part):
+    """measured/<variant>/accuracy.json."""
+
+    tasks: dict[str, Score]
+    versions: dict[str, Any] = {}
+
+
+class Spread(Part):
+    """Mean and percentiles over requests, in milliseconds or seconds as the field's name says."""
+
+    mean: float | None
+    p50: float | None
+    p95: float | None
+
+
+class Rate(Part):
+    """A rate with its 95% interval."""
+
+    value: float | None
+    low: float | None = None
+    high: float | None = None
+
+
+class Request(Part):
+    """One measured request."""
+
+    id: str | int
+    output_tokens: float
+    latency_s: float
+
+
+class Load(Part):
+    """Closed-loop load at one concurrency."""
+
+    requests: int
+    failures: int
+    failure_share: float
+    ttft_ms: Spread
+    itl_ms: Spread
+    request_s: Spread
+    tokens_per_s: Rate
+    output_tokens: float
+    invalid: bool = False
+    records: list[Request] = []
+
+
+class LatencyFile(Part):
+    """measured/<variant>/latency.json; the keys are concurrencies."""
+
+    concurrency: dict[str, Load]
+
+
+class ServerFile(Part):
+    """measured/<variant>/server.json: the server's own report."""
+
+    method: str | None
+    num_speculative_tokens: int | None
+    verifier: str | None
+    max_model_len: int
+    startup_s: float
+
+
+class Difference(Part):
+    """Where a variant's greedy reply first leaves the base's, and the verifier's margin there in nats."""
+
+    id: str
+    source: str
+    position: int
+    margin_nats: float | None
+    verdict: str
+    context_before: str
+    base_after: str
+    draft_after: str
+
+
+class MatchFile(Part):
+    """match/<variant>.json."""
+
+    exact: int
+    total: int
+    exact_share: float | None
+    low: float | None = None
+    high: float | None = None
+    faults: int
+    near_tie_nats: float | None = None
+    missing: list[str] = []
+    differences: list[Difference]
+
+
+class Parity(Part):
+    """Acceptance length that the reference loop predicts for the exported draft, beside the served one."""
+
+    predicted_length: float
+    served_length: float
+    gap: float
+    low: float | None
+    high: float | None
+    within: bool
+    first_suspect: str | None = None
+
+
+class ParityFile(Part):
+    """parity/<algorithm>.json."""
+
+    benchmarks: dict[str, Parity]
+
+
+class TrainingSummary(Part):
+    """training/<algorithm>/summary.json."""
+
+    steps: int
+    tokens: int
+    seconds: float
+    tokens_per_s: float
+    peak_memory_bytes: float
+    validation: dict[str, Any]
+    draft_parameters: int
+
+
+class Manifest(Part):
+    """capture/manifest.json."""
+
+    verifier: dict[str, Any]
+    rows: int
+    tokens: int
+    supervised_tokens: int
+    dropped: dict[str, int]
+    cut_at_limit: int = 0
+    seconds: float
+    tokens_per_s: float
+
+
+class Source(Part):
+    """One prompt source as it was asked for and as it came."""
+
+    source: str
+    split: str
+    rows_asked: int
+    rows: int
+    not_run: str | None = None
+
+
+class SourcesFile(Part):
+    """prompts/sources.json."""
+
+    sources: list[Source]
+
+
+class Published(Part):
+    """One figure of others in reproductions/<name>/published.yaml."""
+
+    algorithm: str
+    metric: str
+    benchmark: str
+    value: Any
+    conditions: Any = Field(default="")
+    source: str

@@ -1,0 +1,90 @@
+"""Writes a `Page` as Markdown, and the result table of the README.
+
+Called by `python -m reports` and by `reports.publish`.
+"""
+
+from collections.abc import Iterator, Sequence
+
+from reports import metrics
+from reports.cells import Cell, Column, Table
+from reports.page import Page
+
+SECTIONS = (
+    ("leaderboard", "All variants side by side"), ("gates", "Gates"), ("speed", "Speed"), ("servers", "Servers"),
+    ("acceptance", "Acceptance"),
+    ("accuracy", "Accuracy"), ("parity", "From validation to serving"), ("training", "Training"), ("data", "Prompts"),
+    ("capture", "Captured replies"), ("costs", "What each step took"),
+    ("published", "Figures of others"), ("not_run", "Not run"), ("provenance", "Provenance"),
+)  # fmt: skip
+NOTHING = {
+    "published": "No figures for drafts of this verifier are known from the literature.",
+    "not_run": "Nothing was left out.",
+    "gates": "This reproduction sets no gates.",
+}
+
+
+def _safe(text: str) -> str:
+    return " ".join(text.replace("|", "\\|").split())
+
+
+def _cell(cell: Cell) -> str:
+    if not cell.sub:
+        return _safe(cell.text)
+    return _safe(
+        f"{cell.text}: {cell.sub}"
+        if cell.tone == "absent"
+        else f"{cell.text} ({cell.sub.replace('(', '[').replace(')', ']')})"
+    )
+
+
+def _heading(column: Column) -> str:
+    return f"{column.group}, {column.label}" if column.group else column.label
+
+
+def markdown_table(columns: Sequence[Column], rows: Sequence[Sequence[Cell]]) -> str:
+    """A GitHub table; numeric columns are right-aligned."""
+    lines = ["| " + " | ".join(_safe(_heading(column)) for column in columns) + " |"]
+    lines.append("| " + " | ".join("---:" if column.numeric else "---" for column in columns) + " |")
+    lines += ["| " + " | ".join(map(_cell, row)) + " |" for row in rows]
+    return "\n".join(lines)
+
+
+def _table(table: Table) -> str:
+    return markdown_table(table.columns, table.rows)
+
+
+def render(page: Page) -> str:
+    """The report as Markdown; figures are only in the HTML page."""
+    parts = [f"# {page.heading}"]
+    if page.scale_note:
+        parts.append(f"**This is a {page.scale_note}.**")
+    parts.append(" ".join(page.summary))
+    parts += ["\n".join(f"- {warning}" for warning in page.warnings)] if page.warnings else []
+    parts.append("\n".join(f"- {name}: {value}" for name, value in page.about))
+    for name, title in SECTIONS:
+        if name in page.tables or name in NOTHING:
+            parts += [f"## {title}", _table(page.tables[name]) if name in page.tables else NOTHING[name]]
+        if name == "accuracy":
+            parts += ["## Output differences", *_differences(page)]
+    parts += [
+        "## Terms",
+        metrics.INTERVALS,
+        "\n".join(f"- **{term.label}** ({term.unit}): {term.meaning}" for term in page.definitions),
+    ]
+    parts += ["## Run it again", "```\n" + "\n".join(page.command) + "\n```"]
+    return "\n\n".join(parts) + "\n"
+
+
+def _differences(page: Page) -> Iterator[str]:
+    for variant in page.differences:
+        yield f"**{variant.label}**: {variant.told}"
+        for found in variant.shown:
+            verdict = "fault" if found.is_fault else "near tie"
+            yield (
+                f"- {found.where}, {found.margin}, {verdict}: {_quoted(found.before)}, "
+                f"then {_quoted(found.base)} becomes {_quoted(found.draft)}"
+            )
+
+
+def _quoted(text: str) -> str:
+    return f"`{' '.join(text.replace('`', chr(39)).split())}`"

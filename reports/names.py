@@ -1,0 +1,30 @@
+"""Names as people read them: variants, benchmarks, splits, scales. Used by tables, figures and text."""
+
+VARIANTS = {"none": "no speculation", "ngram": "n-gram look-up", "suffix": "suffix look-up"}
+BENCHMARKS = {"gsm8k": "GSM8K", "mt_bench": "MT-Bench"}
+SCALE_LABELS = {"full": "full run", "smoke": "smoke run", "mini": "miniature"}
+SCALE_NOTES = {
+    "full": "",
+    "smoke": "smoke run: cut down to show that every step works. Its figures say nothing about the worth of a draft",
+    "mini": "miniature: a tiny verifier of the same architecture. Its figures say nothing about the real model",
+}
+
+
+def variant_label(variant: str) -> str:
+    """`no speculation` for `none`; an algorithm keeps its name."""
+    return VARIANTS.get(variant, variant)
+
+
+def benchmark_label(benchmark: str) -> str:
+    """`word problems` for `word_problems`, `GSM8K` for `gsm8k`."""
+    return BENCHMARKS.get(benchmark, benchmark.replace("_", " "))
+
+
+def split_label(split: str) -> str:
+    """`held out` for `heldout`."""
+    return split.replace("heldout", "held out")
+
+
+def scale_label(scale: str) -> str:
+    """`smoke run` for `smoke`."""
+    return SCALE_LABELS[scale]

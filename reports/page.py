@@ -1,0 +1,214 @@
+"""Everything a report shows, in order, before it is written as HTML or Markdown.
+
+`make_page` is called by `python -m reports`; `reports.html` and `reports.markdown` write the result out.
+"""
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from reports import figures, metrics, names, summary, tables
+from reports.cells import Table, interval
+from reports.collect import Run
+from reports.formats import Difference, MatchFile
+from reports.gates import MET, Gate
+from reports.rows import Results
+
+SHOWN_DIFFERENCES = 5
+
+
+@dataclass(frozen=True)
+class KeyFigure:
+    """One large number on top of the page."""
+
+    value: str
+    label: str
+    sub: str
+
+
+@dataclass(frozen=True)
+class Parting:
+    """A place where replies part, with its texts on one line each; a line break is shown as a sign."""
+
+    where: str
+    margin: str
+    is_fault: bool
+    before: str
+    base: str
+    draft: str
+
+
+@dataclass(frozen=True)
+class Differences:
+    """Where one variant's replies leave the base's: a sentence, then the places, the gravest first."""
+
+    label: str
+    told: str
+    shown: list[Parting]
+    rest: list[Parting]
+
+
+@dataclass(frozen=True)
+class Page:
+    """The content of a report. `tables` and `figures` go by section; `summary` starts with the advice."""
+
+    title: str
+    heading: str
+    scale_label: str
+    scale_note: str
+    about: list[tuple[str, str]]
+    summary: list[str]
+    key_figures: list[KeyFigure]
+    warnings: list[str]
+    tables: dict[str, Table]
+    figures: dict[str, list[figures.FigureGroup]]
+    differences: list[Differences]
+    definitions: list[metrics.Metric]
+    provenance: dict[str, Any]
+    command: list[str]
+
+
+def make_page(run: Run, results: Results, gates: list[Gate], provenance: dict[str, Any]) -> Page:
+    """Lay out the report of `run`; `provenance` is the content of provenance.json."""
+    model = run.reproduction.verifier.id.rpartition("/")[2]
+    label = names.scale_label(run.scale)
+    heading = f"Draft models for {model}" + ("" if run.scale == "full" else f" ({label})")
+    best = summary.best_variant(run, results)
+    return Page(
+        title=f"{heading} · Specproof",
+        heading=heading,
+        scale_label=label,
+        scale_note=names.SCALE_NOTES[run.scale],
+        about=_about(run, results, provenance),
+        summary=summary.summary(run, results, best),
+        key_figures=_key_figures(run, results, gates, best),
+        warnings=summary.warnings(run, results, gates),
+        tables=_tables(run, results, gates, best),
+        figures=figures.all_figures(run, results),
+        differences=[_differences(run, variant) for variant in run.drafted],
+        definitions=_definitions(results),
+        provenance=provenance,
+        command=_command(run, provenance),
+    )
+
+
+def _tables(run: Run, results: Results, gates: list[Gate], best: str | None) -> dict[str, Table]:
+    made = {"leaderboard": tables.leaderboard(run, results, best), "gates": tables.gates(gates)}
+    for of_results in (
+        tables.acceptance,
+        tables.accuracy,
+        tables.speed,
+        tables.training,
+        tables.parity,
+        tables.not_run,
+    ):
+        made[of_results.__name__] = of_results(run, results)
+    for of_run in (tables.servers, tables.data, tables.capture, tables.costs, tables.published, tables.provenance):
+        made[of_run.__name__] = of_run(run)
+    return {name: table for name, table in made.items() if table.rows}
+
+
+def _about(run: Run, results: Results, provenance: dict[str, Any]) -> list[tuple[str, str]]:
+    engines = [f"{name} {version}" for name, version in provenance["versions"].items() if name.startswith("vllm")]
+    commit = ", ".join(commit[:12] if commit else "unknown" for commit in provenance["commits"])
+    return [
+        ("Verifier", run.reproduction.verifier.id),
+        ("Machine", results.rows[0].machine),
+        ("Engine", ", ".join(engines) or "unknown"),
+        ("Commit", commit + (" with uncommitted changes" if provenance["dirty"] else "")),
+        ("Finished", provenance["finished_at"].replace("T", " ").replace("+00:00", " UTC")),
+    ]
+
+
+def _key_figures(run: Run, results: Results, gates: list[Gate], best: str | None) -> list[KeyFigure]:
+    """The recommended variant (else the first draft) in three numbers, and the gates."""
+    shown = best or next(iter(run.reproduction.algorithms))
+    benchmark, level = run.reproduction.evaluate.latency.benchmark, summary.levels(run)[0]
+    labels = {
+        f"speedup_c{level}": f"speed-up of {names.variant_label(shown)}, {summary.at_once(level)}",
+        "acceptance_length": f"tokens per verify step, {names.benchmark_label(benchmark)}",
+    }
+    found = [(results.get(shown, metric, benchmark), label) for metric, label in labels.items()]
+    key = [
+        KeyFigure(metrics.written(row.metric, row.value), label, interval(row))
+        for row, label in found
+        if row and row.value
+    ]
+    match, met = run.match[shown], sum(gate.verdict == MET for gate in gates)
+    faults = f"{match.faults or 'no'} fault{'' if match.faults == 1 else 's'} among the others"
+    key.append(KeyFigure(f"{match.exact} of {match.total}", "greedy replies identical", faults))
+    return [*key, KeyFigure(f"{met} of {len(gates)}", "gates met", "")] if gates else key
+
+
+def _differences(run: Run, variant: str) -> Differences:
+    match = run.match[variant]
+    order = sorted(match.differences, key=lambda found: (found.verdict != "fault", -(found.margin_nats or 0.0)))
+    partings = [_parting(found) for found in order]
+    shown = max(SHOWN_DIFFERENCES, sum(parting.is_fault for parting in partings))
+    return Differences(names.variant_label(variant), _told(match), partings[:shown], partings[shown:])
+
+
+def _parting(found: Difference) -> Parting:
+    return Parting(
+        where=f"{found.id}, token {found.position + 1}",
+        margin="margin unknown" if found.margin_nats is None else f"margin {found.margin_nats:.2f} nats",
+        is_fault=found.verdict == "fault",
+        before="… " + _one_line(found.context_before),
+        base=_one_line(found.base_after) or "(end of reply)",
+        draft=_one_line(found.draft_after) or "(end of reply)",
+    )
+
+
+def _one_line(text: str) -> str:
+    return re.sub(r"\s*\n\s*", " ↵ ", text).strip(" ")
+
+
+def _told(match: MatchFile) -> str:
+    benign = [found for found in match.differences if found.verdict != "fault"]
+    if not match.differences:
+        return f"All {match.total} replies are identical, token by token."
+    told = f"{len(match.differences)} of {match.total} replies differ. "
+    if benign:
+        limit = "" if match.near_tie_nats is None else f", less than {match.near_tie_nats:g} nats apart"
+        largest = max(found.margin_nats or 0.0 for found in benign)
+        who = str(len(benign)) if match.faults else "All"
+        told += (
+            f"{who} part where the verifier's two likeliest tokens nearly tie{limit} "
+            f"(at most {largest:.2f} here): a verify step sums in another order, and rounding decides. "
+        )
+    if not match.faults:
+        return f"{told}None is a fault."
+    verb = "parts" if match.faults == 1 else "part"
+    return f"{told}{match.faults} {verb} elsewhere: the engine emitted what the verifier would not say."
+
+
+def _definitions(results: Results) -> list[metrics.Metric]:
+    used = {metrics.base_name(row.metric) for row in results.rows}
+    return [metric for name, metric in metrics.METRICS.items() if name in used]
+
+
+def _command(run: Run, provenance: dict[str, Any]) -> list[str]:
+    commits = [commit for commit in provenance["commits"] if commit]
+    checkout = [f"git checkout {commits[0]}"] if len(commits) == 1 else []
+    return [*checkout, f"snakemake --cores all reproduce_{run.reproduction.target}"]
+
+
+def make_provenance(run: Run) -> dict[str, Any]:
+    """Content of provenance.json: what holds for the whole run, then every file's own provenance in full."""
+    last = max(run.provenance.values(), key=lambda found: found.finished_at)
+    dirty = {found.dirty for found in run.provenance.values()}
+    return {
+        "reproduction": run.reproduction.name,
+        "target": run.reproduction.target,
+        "scale": run.scale,
+        "verifier": run.reproduction.verifier.id,
+        "commits": list(dict.fromkeys(found.commit for found in run.provenance.values())),
+        "dirty": True if True in dirty else None if None in dirty else False,
+        "finished_at": last.finished_at,
+        "hardware": last.hardware.model_dump(),
+        "versions": last.versions,
+        "files": {
+            name: {"sha256": run.sha256[name], "provenance": found.model_dump(mode="json")}
+            for name, found in run.provenance.items()
+        },
+    }

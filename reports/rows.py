@@ -1,0 +1,288 @@
+"""The long result table: one row per variant, metric and benchmark, each with its provenance; results.csv holds it.
+
+Built from a `Run`; tables, gates and the summary look values up in it and compute nothing of their own.
+"""
+
+import csv
+import io
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+from harness.config import Evaluate
+from harness.evaluation.statistics import paired_difference, paired_ratio, pooled_ratio
+from harness.files import replacing
+from reports import metrics
+from reports.collect import BASE, NOT_IN_REPRODUCTION, Run
+from reports.formats import Load, Provenance, Score
+
+BASELINES = (BASE, "ngram", "suffix")
+LATENCY_FIELDS = ("ttft_ms", "itl_ms", "request_s")
+
+
+@dataclass(frozen=True)
+class Row:
+    """One figure, a line of results.csv. Without a `value`, `note` says `not run: ...` or `invalid: ...`."""
+
+    reproduction: str
+    variant: str
+    metric: str
+    benchmark: str
+    value: float | None
+    low: float | None
+    high: float | None
+    n: int | None
+    unit: str
+    scale: str
+    commit: str
+    settings_sha256: str
+    dirty: str
+    seed: str
+    machine: str
+    versions: str
+    finished_at: str
+    note: str
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A row before its provenance is added."""
+
+    metric: str
+    benchmark: str = ""
+    value: float | None = None
+    low: float | None = None
+    high: float | None = None
+    n: int | None = None
+    note: str = ""
+
+
+def machine(provenance: Provenance) -> str:
+    """`2 cores of Intel Xeon, 23 GiB memory, no GPU`."""
+    hardware = provenance.hardware
+    gpus = " + ".join(hardware.gpus) or "no GPU"
+    return f"{hardware.cores} cores of {hardware.cpu}, {hardware.memory_gib:.0f} GiB memory, {gpus}"
+
+
+class Results:
+    """The rows, with look-up by variant, metric and benchmark."""
+
+    def __init__(self, rows: list[Row]) -> None:
+        self.rows = rows
+        self._by_key = {(row.variant, row.metric, row.benchmark): row for row in rows}
+
+    def get(self, variant: str, metric: str, benchmark: str = "") -> Row | None:
+        """The row, or None where the metric does not exist for that variant."""
+        return self._by_key.get((variant, metric, benchmark))
+
+    def value(self, variant: str, metric: str, benchmark: str = "") -> float | None:
+        """The value, or None where it does not exist or was not run."""
+        row = self.get(variant, metric, benchmark)
+        return row.value if row else None
+
+    def measured(self, metric: str) -> list[str]:
+        """Benchmarks on which some variant has a value of the metric, in order of appearance."""
+        found = [row.benchmark for row in self.rows if row.metric == metric and row.value is not None]
+        return list(dict.fromkeys(found))
+
+    def not_run(self) -> list[Row]:
+        """Rows without a value."""
+        return [row for row in self.rows if row.value is None]
+
+
+def make_rows(run: Run) -> Results:
+    """Every figure of the run as a row."""
+    rows: list[Row] = []
+    for variant in run.reproduction.variants:
+        for source, figures in _figures(run, variant):
+            rows += [_row(run, variant, figure, run.provenance[source]) for figure in figures]
+    absent = [Figure("acceptance_length", note=f"not run: {NOT_IN_REPRODUCTION}")]
+    missing = [variant for variant in BASELINES if variant not in run.reproduction.variants]
+    anchor = run.provenance[f"measured/{BASE}/acceptance.json"]
+    rows += [_row(run, variant, figure, anchor) for variant in missing for figure in absent]
+    return Results(rows)
+
+
+def _row(run: Run, variant: str, figure: Figure, provenance: Provenance) -> Row:
+    versions = "; ".join(f"{package} {version}" for package, version in provenance.versions.items())
+    return Row(
+        reproduction=run.reproduction.name, variant=variant, metric=figure.metric, benchmark=figure.benchmark,
+        value=figure.value, low=figure.low, high=figure.high, n=figure.n,
+        unit=metrics.unit(figure.metric), scale=run.scale,
+        commit=provenance.commit or "", settings_sha256=provenance.settings_sha256,
+        dirty={True: "yes", False: "no", None: "unknown"}[provenance.dirty],
+        seed="" if provenance.seed is None else str(provenance.seed),
+        machine=machine(provenance), versions=versions, finished_at=provenance.finished_at, note=figure.note,
+    )  # fmt: skip
+
+
+def _figures(run: Run, variant: str) -> Iterator[tuple[str, list[Figure]]]:
+    """Each result file of a variant with the figures it gives."""
+    measured = f"measured/{variant}"
+    yield f"{measured}/acceptance.json", list(_acceptance(run, variant))
+    yield f"{measured}/accuracy.json", list(_accuracy(run, variant))
+    yield f"{measured}/latency.json", list(_latency(run, variant))
+    if variant in run.match:
+        yield f"match/{variant}.json", list(_match(run, variant))
+    if variant in run.parity:
+        yield f"parity/{variant}.json", list(_parity(run, variant))
+    if variant in run.training:
+        yield f"training/{variant}/summary.json", list(_training(run, variant))
+
+
+def _acceptance(run: Run, variant: str) -> Iterator[Figure]:
+    if variant == BASE:
+        return
+    file, steps = run.acceptance[variant], run.steps[variant]
+    evaluate = run.reproduction.evaluate
+    for name, benchmark in file.benchmarks.items():
+        broken = [check for check, holds in file.identity_checks.get(name, {}).items() if not holds]
+        if broken or benchmark.acceptance_length_pooled is None:
+            note = f"invalid: {', '.join(broken)} does not hold" if broken else "not run: nothing was drafted"
+            yield Figure("acceptance_length", name, n=benchmark.drafts, note=note)
+            continue
+        yield Figure(
+            "acceptance_length",
+            name,
+            benchmark.acceptance_length_pooled,
+            benchmark.low,
+            benchmark.high,
+            benchmark.drafts,
+        )
+        if benchmark.emitted_tokens_per_step is not None:
+            yield Figure("emitted_tokens_per_step", name, benchmark.emitted_tokens_per_step, n=benchmark.drafts)
+        for position, rate in enumerate(benchmark.acceptance_rate_per_position):
+            low, high = _position_interval(steps.get(name, []), position, evaluate)
+            yield Figure(f"acceptance_rate_position_{position + 1}", name, rate, low, high, benchmark.drafts)
+    for source in run.sources.sources:
+        if source.split == "heldout" and source.not_run:
+            yield Figure("acceptance_length", source.source, note=f"not run: {source.not_run}")
+
+
+def _position_interval(
+    replies: list[list[int]], position: int, evaluate: Evaluate
+) -> tuple[float | None, float | None]:
+    """Bootstrap interval over replies, each given as accepted tokens per verify step; None without any step."""
+    drafts = [len(accepted) for accepted in replies]
+    if not sum(drafts):
+        return None, None
+    hits = [sum(count > position for count in accepted) for accepted in replies]
+    found = pooled_ratio(hits, drafts, evaluate.bootstrap_resamples, evaluate.seed)
+    return found.low, found.high
+
+
+def _score_note(score: Score) -> str:
+    if score.not_run:
+        return f"not run: {score.not_run}"
+    return f"invalid: {score.failed} failed and {score.empty} empty of {score.n} replies" if score.invalid else ""
+
+
+def _accuracy(run: Run, variant: str) -> Iterator[Figure]:
+    for task, score in run.accuracy[variant].tasks.items():
+        note = _score_note(score)
+        for kind in ("strict", "flexible"):
+            if note:
+                yield Figure(f"accuracy_{kind}", task, n=score.n, note=note)
+                continue
+            low, high = getattr(score, f"{kind}_low"), getattr(score, f"{kind}_high")
+            yield Figure(f"accuracy_{kind}", task, getattr(score, kind), low, high, score.n)
+            if variant != BASE:
+                yield _accuracy_difference(run, variant, task, kind)
+
+
+def _accuracy_difference(run: Run, variant: str, task: str, kind: str) -> Figure:
+    base, metric = (
+        run.accuracy[BASE].tasks.get(task, Score(not_run="the base has no such task")),
+        f"accuracy_{kind}_difference",
+    )
+    if note := _score_note(base):
+        return Figure(metric, task, note=f"not run: base {note}")
+    before = {str(problem.id): getattr(problem, kind) for problem in base.per_problem}
+    after = {str(problem.id): getattr(problem, kind) for problem in run.accuracy[variant].tasks[task].per_problem}
+    if not before.keys() & after.keys():
+        return Figure(metric, task, note="not run: base and variant have no problem in common")
+    difference = paired_difference(before, after)
+    return Figure(metric, task, difference.value, difference.low, difference.high, difference.n)
+
+
+def _latency(run: Run, variant: str) -> Iterator[Figure]:
+    benchmark = run.reproduction.evaluate.latency.benchmark
+    for level, load in run.latency[variant].concurrency.items():
+        note = f"invalid: {load.failures} of {load.requests} requests failed" if load.invalid else ""
+        rate = load.tokens_per_s
+        if note:
+            yield Figure(f"tokens_per_s_c{level}", benchmark, n=load.requests, note=note)
+            continue
+        yield Figure(f"tokens_per_s_c{level}", benchmark, rate.value, rate.low, rate.high, load.requests)
+        yield from _latency_percentiles(load, level, benchmark)
+        base = run.latency[BASE].concurrency.get(level)
+        if variant != BASE and base is not None:
+            yield _speedup(run, base, load, level, benchmark)
+
+
+def _latency_percentiles(load: Load, level: str, benchmark: str) -> Iterator[Figure]:
+    for name in LATENCY_FIELDS:
+        for percentile in ("p50", "p95"):
+            value = getattr(getattr(load, name), percentile)
+            note = "" if value is not None else "not run: no request gave it"
+            yield Figure(f"{name}_{percentile}_c{level}", benchmark, value, n=load.requests, note=note)
+
+
+def _speedup(run: Run, base: Load, load: Load, level: str, benchmark: str) -> Figure:
+    metric = f"speedup_c{level}"
+    if base.invalid:
+        return Figure(metric, benchmark, note="not run: the base's own figure is invalid")
+    before, after = ([record.model_dump() for record in part.records] for part in (base, load))
+    if not {record["id"] for record in before} & {record["id"] for record in after}:
+        return Figure(metric, benchmark, note="not run: base and variant have no request in common")
+    ratio = paired_ratio(before, after, run.reproduction.evaluate.bootstrap_resamples, run.reproduction.evaluate.seed)
+    return Figure(metric, benchmark, ratio.value, ratio.low, ratio.high, ratio.n)
+
+
+def _match(run: Run, variant: str) -> Iterator[Figure]:
+    match = run.match[variant]
+    benign = sum(difference.verdict == "benign" for difference in match.differences)
+    yield Figure("output_match_exact", "", match.exact_share, match.low, match.high, match.total)
+    yield Figure("output_match_benign", "", benign, n=match.total)
+    yield Figure("output_match_faults", "", match.faults, n=match.total)
+
+
+def _parity(run: Run, variant: str) -> Iterator[Figure]:
+    for name, parity in run.parity[variant].benchmarks.items():
+        yield Figure("parity_gap", name, parity.gap, parity.low, parity.high)
+
+
+def _training(run: Run, variant: str) -> Iterator[Figure]:
+    summary = run.training[variant]
+    yield Figure("training_seconds", "", summary.seconds, n=summary.steps)
+    yield Figure("training_tokens", "", summary.tokens, n=summary.steps)
+    yield Figure("training_peak_memory_bytes", "", summary.peak_memory_bytes)
+    yield Figure("draft_parameters", "", summary.draft_parameters)
+
+
+def write_csv(path: Path, rows: list[Row]) -> None:
+    """Write the long table, whole or not at all; numbers with 6 significant digits, absent ones empty."""
+    columns = [field.name for field in fields(Row)]
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(columns)
+    for row in rows:
+        values = (getattr(row, column) for column in columns)
+        writer.writerow([format(value, ".6g") if isinstance(value, float) else value for value in values])
+    with replacing(path) as partial:
+        partial.write_text(text.getvalue(), encoding="utf-8")
+
+
+def read_csv(path: Path) -> list[Row]:
+    """The rows of a file that `write_csv` wrote."""
+    numbers = {"value": float, "low": float, "high": float, "n": int}
+    with path.open(newline="", encoding="utf-8") as source:
+        return [
+            Row(
+                **{
+                    key: (numbers[key](text) if text else None) if key in numbers else text
+                    for key, text in line.items()
+                }
+            )
+            for line in csv.DictReader(source)
+        ]
