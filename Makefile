@@ -33,9 +33,12 @@ $(VENV)/.ready: $(LOCKS)
 $(LOCKS):
 
 doctor: setup
-	@$(RUN) -m harness.doctor
+	@$(RUN) -m harness.doctor $(NAME)
 
-reproduce: doctor
+# A run that was killed leaves its lock; it is let go of only when no live run holds it.
+reproduce: setup
+	@$(RUN) -m harness.runlock
+	@$(RUN) -m harness.doctor $(NAME)
 	@echo '[run] snakemake --cores all $(TARGET)'
 	@$(RUN) -m snakemake --cores all $(TARGET) $(ARGS)
 

@@ -1,19 +1,19 @@
 """What a reproduction may say: typed, closed, and checked before any job starts.
 
-`load_reproduction` is called by the Snakefile and by the tests; the commands receive from the Snakefile, as JSON,
-only the sections that can change their output (`parse_settings`).
+`load_all` is called by the Snakefile, `load_reproduction` by the report; the commands receive from the Snakefile, as JSON,
+only the sections that can change their output (`parse_settings`). How faults are worded: `harness.faults`.
 """
 
 import json
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeVar
 
-import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 import algorithms
 from harness.errors import UserError
+from harness.faults import explain
+from harness.yamlfile import read_yaml
 
 REPRODUCTIONS = Path("reproductions")
 SCALES = ("full", "smoke")
@@ -22,7 +22,7 @@ SCALES = ("full", "smoke")
 class Strict(BaseModel):
     """A closed, immutable section: an unknown key or a value of another type is an error."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
 
 SettingsModel = TypeVar("SettingsModel", bound=BaseModel)
@@ -109,7 +109,9 @@ class Capture(Strict):
     """Replies and hidden states in one pass."""
 
     mode: Literal["offline"] = Field("offline", description="use offline")
-    aux_layers: list[int] = Field(min_length=1, description="list ascending layer ids between 0 and the number of layers")
+    aux_layers: list[int] = Field(
+        min_length=1, description="list ascending layer ids between 0 and the number of layers"
+    )
     shard_rows: int = Field(ge=1, description="use 1 or more rows in a shard")
     max_num_seqs: int = Field(ge=1, description="use 1 or more replies at once")
     preflight_rows: int = Field(8, ge=1, description="check this many replies against the verifier's own logits")
@@ -117,7 +119,7 @@ class Capture(Strict):
     @model_validator(mode="after")
     def _layers_ascend(self) -> Self:
         if any(a >= b for a, b in zip(self.aux_layers, self.aux_layers[1:], strict=False)) or self.aux_layers[0] < 0:
-            raise ValueError("layer ids must be ascending, distinct and not negative")
+            raise ValueError(f"aux_layers = {self.aux_layers}: layer ids must be ascending, distinct and not negative")
         return self
 
 
@@ -154,6 +156,12 @@ class Ngram(Strict):
     speculative_tokens: int = Field(ge=1, le=16, description="use 1 to 16 tokens per verify step")
     lookup_min: int = Field(2, ge=1, description="match at least this many tokens")
     lookup_max: int = Field(4, ge=1, description="match at most this many tokens")
+
+    @model_validator(mode="after")
+    def _range_is_one(self) -> Self:
+        if self.lookup_min > self.lookup_max:
+            raise ValueError(f"lookup_min = {self.lookup_min} is above lookup_max = {self.lookup_max}")
+        return self
 
 
 class Acceptance(Strict):
@@ -221,7 +229,37 @@ class Reproduction(Strict):
     serve: Serve
     ngram: Ngram
     evaluate: Evaluate
-    gates: Gates = Gates()
+    gates: Gates = Field(default_factory=Gates)
+
+    @model_validator(mode="after")
+    def _sections_agree(self) -> Self:
+        """What one section names must be in the other: found here, and not after an hour of training."""
+        sources, variants = {each.source for each in self.data.heldout}, self.variants
+        wanted = {"evaluate.latency.benchmark": [self.evaluate.latency.benchmark]}
+        wanted["evaluate.accuracy.tasks"] = list(self.evaluate.accuracy.tasks)
+        for variant, lengths in self.gates.acceptance_length_min.items():
+            wanted[f"gates.acceptance_length_min.{variant}"] = list(lengths)
+        for where, names in wanted.items():
+            if absent := sorted(set(names) - sources):
+                raise ValueError(
+                    f"{where} = {absent[0]!r} is not listed in data.heldout ({', '.join(sorted(sources))})"
+                )
+        for gate in ("acceptance_length_min", "speedup_c1_min"):
+            if absent := sorted(set(getattr(self.gates, gate)) - set(variants)):
+                raise ValueError(
+                    f"gates.{gate}: {absent[0]!r} is no variant of this reproduction ({', '.join(variants)})"
+                )
+        if self.gates.speedup_c1_min and 1 not in self.evaluate.latency.concurrency:
+            raise ValueError(
+                f"gates.speedup_c1_min needs 1 in evaluate.latency.concurrency = {self.evaluate.latency.concurrency}"
+            )
+        longest = max(self.evaluate.acceptance.max_new_tokens, self.evaluate.accuracy.max_new_tokens,
+                      self.evaluate.latency.max_new_tokens, self.data.reply.max_new_tokens)  # fmt: skip
+        if longest >= self.serve.max_model_len:
+            raise ValueError(
+                f"max_new_tokens = {longest} leaves no room in serve.max_model_len = {self.serve.max_model_len}"
+            )
+        return self
 
     @property
     def target(self) -> str:
@@ -234,31 +272,6 @@ class Reproduction(Strict):
         return ["none", "ngram", *self.algorithms]
 
 
-class _UniqueKeyLoader(yaml.SafeLoader):
-    """PyYAML keeps the last of two equal keys in silence; this loader refuses them."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        keys = [self.construct_object(key, deep=True) for key, _ in node.value]
-        for key in keys:
-            if keys.count(key) > 1:
-                raise yaml.MarkedYAMLError(problem=f"key {key!r} is given twice", problem_mark=node.start_mark)
-        return super().construct_mapping(node, deep)
-
-
-def _read_yaml(path: Path) -> dict[str, Any]:
-    try:
-        content = yaml.load(path.read_text(), Loader=_UniqueKeyLoader)
-    except FileNotFoundError:
-        known = ", ".join(sorted(p.parent.name for p in path.parent.parent.glob("*/reproduction.yaml"))) or "none"
-        raise UserError(f"{path}: no such file. Fix: use one of: {known}") from None
-    except yaml.MarkedYAMLError as error:
-        where = f":{error.problem_mark.line + 1}" if error.problem_mark else ""
-        raise UserError(f"{path}{where}: {error.problem}. Fix: correct the YAML there") from None
-    if not isinstance(content, dict):
-        raise UserError(f"{path}: holds no settings. Fix: start from reproductions/smollm2_135m/reproduction.yaml")
-    return content
-
-
 def merge(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
     """`base` with `changes` laid over it, section by section; lists are replaced whole."""
     merged = dict(base)
@@ -266,39 +279,6 @@ def merge(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
         both = isinstance(value, dict) and isinstance(merged.get(key), dict)
         merged[key] = merge(merged[key], value) if both else value
     return merged
-
-
-def _fields_at(model: Any, location: tuple[Any, ...]) -> dict[str, Any]:
-    """Fields of the section that encloses `location`, as far as the models can be followed."""
-    for part in location[:-1]:
-        fields = getattr(model, "model_fields", {})
-        if part in fields:
-            model = _section_of(fields[part].annotation)
-    return getattr(model, "model_fields", {})
-
-
-def _section_of(annotation: Any) -> Any:
-    arguments = getattr(annotation, "__args__", ())
-    return annotation if hasattr(annotation, "model_fields") else next((a for a in arguments if hasattr(a, "model_fields")), None)
-
-
-def explain(error: ValidationError, source: str, model: type[BaseModel]) -> str:
-    """One line per fault: file and key, the value given, the rule broken, what to do."""
-    lines = []
-    for fault in error.errors():
-        where = f"{source}: {'.'.join(map(str, fault['loc'])) or 'settings'}"
-        name = str(fault["loc"][-1]) if fault["loc"] else ""
-        fields = _fields_at(model, fault["loc"])
-        advice = fields[name].description if name in fields and fields[name].description else "see the README, section Configure"
-        if fault["type"] == "extra_forbidden":
-            near = get_close_matches(name, fields, n=1)
-            lines.append(f"{where}: no such key. Fix: {near[0] if near else 'use one of ' + ', '.join(sorted(fields))}")
-        elif fault["type"] == "missing":
-            lines.append(f"{where}: missing. Fix: {advice}")
-        else:
-            said = fault["msg"].removeprefix("Value error, ")
-            lines.append(f"{where} = {fault['input']!r}: {said}. Fix: {advice}")
-    return "\n".join(lines)
 
 
 def validate(model: type[SettingsModel], content: Any, source: str) -> SettingsModel:
@@ -318,16 +298,63 @@ def parse_settings(text: str, model: type[SettingsModel], source: str = "--setti
     return validate(model, content, source)
 
 
+def _checked_algorithms(reproduction: Reproduction, source: str) -> None:
+    for name, knobs in reproduction.algorithms.items():
+        try:
+            model = algorithms.config_class(name, f"{source}: algorithms")
+        except algorithms.UnknownAlgorithm as error:
+            raise UserError(str(error)) from None
+        validate(model, knobs, f"{source}: algorithms.{name}")
+
+
 def load_reproduction(name: str, scale: str = "full", folder: Path = REPRODUCTIONS) -> Reproduction:
-    """Read `<folder>/<name>/reproduction.yaml` at `scale`: the `smoke:` section is laid over the rest for smoke."""
+    """Read `<folder>/<name>/reproduction.yaml` at `scale`: the `smoke:` section is laid over the rest for smoke.
+
+    Raises:
+        UserError: no such reproduction, or what is wrong in the file, one line per fault.
+    """
     path = folder / name / "reproduction.yaml"
-    content = _read_yaml(path)
+    if not path.exists():
+        known = ", ".join(reproduction_names(folder)) or "none"
+        raise UserError(f"{path}: no such file. Fix: use one of: {known}")
+    content = read_yaml(path)
     changes = content.pop("smoke", None)
+    for key in ("name", "scale"):
+        if key in content:
+            raise UserError(f"{path}: {key}: is not set in the file. Fix: leave it out; folder and target give it")
     if scale == "smoke":
         if not isinstance(changes, dict):
             raise UserError(f"{path}: smoke: missing. Fix: add a smoke section with what differs")
+        if shared := {"verifier", "verifier_checks"} & changes.keys():
+            raise UserError(
+                f"{path}: smoke.{sorted(shared)[0]}: both scales share the verifier. Fix: leave it out there"
+            )
         content = merge(content, changes)
     reproduction = validate(Reproduction, content | {"name": name, "scale": scale}, str(path))
-    for algorithm, knobs in reproduction.algorithms.items():
-        validate(algorithms.config_class(algorithm, f"{path}: algorithms"), knobs, f"{path}: algorithms.{algorithm}")
+    _checked_algorithms(reproduction, str(path))
     return reproduction
+
+
+def reproduction_names(folder: Path = REPRODUCTIONS) -> list[str]:
+    """Names of all reproductions in `folder`."""
+    return sorted(path.parent.name for path in folder.glob("*/reproduction.yaml"))
+
+
+def load_all(folder: Path = REPRODUCTIONS) -> dict[str, Reproduction]:
+    """Every reproduction at every scale, by target.
+
+    Raises:
+        UserError: there is none, one is at fault, or two have the same target.
+    """
+    loaded: dict[str, Reproduction] = {}
+    for name in reproduction_names(folder):
+        for scale in SCALES:
+            reproduction = load_reproduction(name, scale, folder)
+            if reproduction.target in loaded:
+                raise UserError(
+                    f"{folder / name}: target {reproduction.target} is taken. Fix: give the folder another name"
+                )
+            loaded[reproduction.target] = reproduction
+    if not loaded:
+        raise UserError(f"{folder}: holds no reproduction. Fix: run from the repository root")
+    return loaded

@@ -29,6 +29,8 @@ def run_command(main: Callable[[], int | None]) -> NoReturn:
     except OSError as error:
         if error.errno != 28:  # ENOSPC
             raise
-        message = f"{error.filename or 'output'}: the disk is full. Fix: free some space and run again; finished work is kept"
+        message = (
+            f"{error.filename or 'output'}: the disk is full. Fix: free some space and run again; finished work is kept"
+        )
     print(f"error: {message}", file=sys.stderr)
     sys.exit(USER_ERROR_EXIT_CODE)

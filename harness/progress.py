@@ -24,7 +24,7 @@ def _terminal() -> Console | None:
     if os.environ.get("CI") or os.environ.get("SPECPROOF_PROGRESS") == "plain":
         return None
     try:
-        return Console(file=open("/dev/tty", "w"), force_terminal=True)  # noqa: SIM115 - lives as long as the process
+        return Console(file=open("/dev/tty", "w"), force_terminal=True)
     except OSError:
         return None
 
@@ -52,7 +52,9 @@ class Meter:
         if time.monotonic() - self._logged >= LOG_EVERY_S or self.done >= self.total:
             self._logged = time.monotonic()
             left_s = (self.total - self.done) / self.rate if self.rate else 0.0
-            log(f"{self.title}: {self.done}/{self.total} {self.unit}, {self.rate:.0f} {self.unit}/s, {left_s:.0f} s left {note}".rstrip())
+            log(
+                f"{self.title}: {self.done}/{self.total} {self.unit}, {self.rate:.0f} {self.unit}/s, {left_s:.0f} s left {note}".rstrip()
+            )
 
 
 @contextmanager
@@ -62,6 +64,12 @@ def meter(title: str, total: int, unit: str) -> Iterator[Meter]:
     if console is None:
         yield Meter(title, total, unit, None)
         return
-    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[note]}"), TimeElapsedColumn(), TimeRemainingColumn())
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.fields[note]}"),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+    )
     with Progress(*columns, console=console, transient=True) as bar:
         yield Meter(title, total, unit, bar)

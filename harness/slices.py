@@ -1,0 +1,75 @@
+"""The part of a reproduction that each command is told, as JSON: what stands here is what makes its step run again.
+
+Called by `harness/rules/common.smk`. A setting that cannot change a step's output is kept out of its slice.
+"""
+
+import json
+from typing import Any
+
+import algorithms
+from harness.capture.settings import capture_settings
+from harness.config import Reply, Reproduction, Strict
+from harness.evaluation.settings import Expected, match_settings, measure_settings, parity_settings
+from harness.serving.arguments import ngram_config
+
+
+def _plain(content: Any) -> Any:
+    if isinstance(content, Strict):
+        return content.model_dump()
+    if isinstance(content, dict):
+        return {key: _plain(value) for key, value in content.items()}
+    return [_plain(each) for each in content] if isinstance(content, list) else content
+
+
+def as_json(content: Any) -> str:
+    """`content` (sections, dicts, lists, plain values) as one line of JSON, the same line for the same content."""
+    return json.dumps(_plain(content), sort_keys=True, ensure_ascii=False)
+
+
+def verifier(reproduction: Reproduction) -> dict[str, Any]:
+    """For `harness.verifiers`. The folder is shared by all scales, so that the scale says `full` for each."""
+    return {"verifier": reproduction.verifier, "checks": reproduction.verifier_checks, "scale": "full"}
+
+
+def data(reproduction: Reproduction) -> dict[str, Any]:
+    """For `harness.data`: how the verifier replies cannot change a prompt, so that part is the same for every run."""
+    prompts = reproduction.data.model_copy(update={"reply": Reply(max_new_tokens=1), "min_supervised_tokens": 1})
+    return {"data": prompts, "scale": reproduction.scale}
+
+
+def capture(reproduction: Reproduction) -> dict[str, Any]:
+    """For `harness.capture`."""
+    return capture_settings(reproduction)
+
+
+def training(reproduction: Reproduction, algorithm: str) -> dict[str, Any]:
+    """For `harness.training` of one algorithm: the settings of the others do not matter."""
+    knobs = algorithms.config_class(algorithm).model_validate(reproduction.algorithms[algorithm]).model_dump()
+    return {"training": reproduction.training, "algorithm": knobs, "scale": reproduction.scale}
+
+
+def measure(reproduction: Reproduction, variant: str) -> dict[str, Any]:
+    """For `harness.evaluation measure` of one variant, with what its server must report of itself."""
+    if variant == "none":
+        return measure_settings(reproduction, Expected())
+    if variant == "ngram":
+        speculative = ngram_config(reproduction.ngram)
+        expected = Expected(method="ngram", num_speculative_tokens=reproduction.ngram.speculative_tokens)
+        return measure_settings(reproduction, expected, speculative)
+    method, tokens = algorithms.engine_method(variant), reproduction.algorithms[variant]["speculative_tokens"]
+    return measure_settings(reproduction, Expected(method=method, num_speculative_tokens=tokens))
+
+
+def match(reproduction: Reproduction) -> dict[str, Any]:
+    """For `harness.evaluation match`."""
+    return match_settings(reproduction)
+
+
+def parity(reproduction: Reproduction) -> dict[str, Any]:
+    """For `harness.evaluation parity`."""
+    return parity_settings(reproduction)
+
+
+def report(reproduction: Reproduction) -> dict[str, Any]:
+    """For `reports`: it reads the reproduction itself, so this only makes it run again when the gates change."""
+    return {"gates": reproduction.gates, "scale": reproduction.scale}
