@@ -127,7 +127,7 @@ def layer_ids(subject: Subject) -> Iterator[Saying]:
             f"layer ids {ids} do not ascend",
             "train and write ascending, distinct ids: the server sorts them",
         )
-    count = subject.verifier.config["num_hidden_layers"] if subject.verifier else None
+    count = subject.facts.config["num_hidden_layers"] if subject.facts else None
     if any(i < 0 or (count is not None and i > count) for i in ids):
         yield "fault", f"layer ids {ids} outside 0..{count or 'n'}", "write residual-stream ids: 0 is the embedding"
 

@@ -38,18 +38,38 @@ class VerifierFacts:
 
 @dataclass(frozen=True)
 class Subject:
-    """A draft under examination. The properties hold once its config is known to be well formed."""
+    """A draft under examination; the properties hold once its config is known to be well formed.
+
+    Attributes:
+        config: config.json content.
+        tensors: by name.
+        known: the algorithm that the config names, if the project has it.
+        files: names of the files in its folder.
+        facts: of its verifier, if one was given.
+    """
 
     config: dict[str, Any]
     tensors: dict[str, Tensor]
-    algorithm: Algorithm | None
+    known: Algorithm | None
     files: list[str] = field(default_factory=list)
-    verifier: VerifierFacts | None = None
+    facts: VerifierFacts | None = None
 
     @property
     def format(self) -> CheckpointFormat | None:
         """What the algorithm says of its checkpoints."""
-        return self.algorithm.format if self.algorithm else None
+        return self.known.format if self.known else None
+
+    @property
+    def algorithm(self) -> Algorithm:
+        """The algorithm, for rules that run after `algorithm` passed."""
+        assert self.known is not None
+        return self.known
+
+    @property
+    def verifier(self) -> VerifierFacts:
+        """The verifier, for rules that need one."""
+        assert self.facts is not None
+        return self.facts
 
     @property
     def layer(self) -> dict[str, Any]:

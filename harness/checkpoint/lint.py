@@ -30,7 +30,7 @@ def _of_algorithm(rule: FormatRule) -> Rule:
 
 
 def _apply(rule: Rule, subject: Subject) -> list[Finding]:
-    if rule.needs_verifier and subject.verifier is None:
+    if rule.needs_verifier and subject.facts is None:
         return [Finding(rule.name, "not checked", rule.symptom, "", "pass --verifier")]
     found = [Finding(rule.name, verdict, rule.symptom, what, fix) for verdict, what, fix in rule.check(subject)]
     return found or [Finding(rule.name, "ok", rule.symptom)]

@@ -14,8 +14,8 @@ from harness.checkpoint.findings import Rule, Saying, Subject
 
 def _rope(config: dict[str, Any]) -> dict[str, Any] | None:
     """RoPE settings in the new form, defaults and empty values left out; None where they are given per layer type."""
-    rope = config.get("rope_parameters")
-    if rope is None:
+    rope: dict[str, Any] = config.get("rope_parameters") or {}
+    if not rope:
         rope = {**(config.get("rope_scaling") or {}), "rope_theta": config.get("rope_theta")}
     if any(isinstance(value, dict) for value in rope.values()):
         return None
@@ -52,7 +52,7 @@ def verifier_architecture(subject: Subject) -> Iterator[Saying]:
 def rope_of_verifier(subject: Subject) -> Iterator[Saying]:
     """Drafts turn queries and keys as the verifier does, unless they were trained otherwise."""
     ours, theirs = _rope(subject.layer), _rope(subject.verifier.config)
-    if theirs is None:
+    if ours is None or theirs is None:
         yield "note", "the verifier's RoPE differs by layer type", "compare the draft's rope_parameters by hand"
     elif ours != theirs:
         differing = sorted(key for key in {*ours, *theirs} if ours.get(key) != theirs.get(key))
@@ -62,10 +62,8 @@ def rope_of_verifier(subject: Subject) -> Iterator[Saying]:
 
 def norm_epsilon(subject: Subject) -> Iterator[Saying]:
     """A small loss everywhere."""
-    ours, theirs = (
-        subject.layer["rms_norm_eps"],
-        subject.verifier.config.get("rms_norm_eps", subject.layer["rms_norm_eps"]),
-    )
+    ours = subject.layer["rms_norm_eps"]
+    theirs = subject.verifier.config.get("rms_norm_eps", ours)
     if ours != theirs:
         found = f"rms_norm_eps {ours}, the verifier has {theirs}"
         yield "fault", found, "write the value used in training; accept this if it was the draft's own"

@@ -1,0 +1,155 @@
+"""Serves drafts with vLLM in this process and writes down what its proposer read and computed.
+
+Run by the tests of this folder as `python -m tests.interop.record_drafts JOB.json` in the folder that the drafts'
+relative verifier names start from. The job: {"verifier": folder, "prompts": [[ids]], "max_tokens": n, "forced": bool,
+"drafts": [folder, ...]}. Beside each draft it leaves `<draft>.json` (outputs, counters) and `<draft>.safetensors`
+(one entry per proposal and request). `forced` replaces 0..K drafts of each proposal by the tokens that plain decoding
+gave, after they were recorded, so that every number of acceptances happens.
+"""
+
+import gc
+import json
+import os
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar
+
+# One process, one thread, the older runner on every machine: its proposer is the one that is recorded.
+os.environ |= {
+    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+    "VLLM_USE_V2_MODEL_RUNNER": "0",
+    "VLLM_CPU_KVCACHE_SPACE": "1",
+    "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+    "OMP_NUM_THREADS": "1",
+    "VLLM_LOGGING_LEVEL": "ERROR",
+    "HF_HUB_OFFLINE": "1",
+    "VLLM_NO_USAGE_STATS": "1",
+}
+
+import torch
+from safetensors.torch import save_file
+from torch import Tensor
+from vllm import LLM, SamplingParams
+from vllm.distributed import cleanup_dist_env_and_memory
+from vllm.v1.spec_decode.llm_base_proposer import SpecDecodeBaseProposer
+from vllm.v1.worker.gpu_model_runner import GPUModelRunner
+
+MAX_MODEL_LEN = 256
+MORE_TOKENS = 16  # of plain decoding, so that the last proposals can be forced too
+
+
+@dataclass
+class Recorder:
+    """What one engine's proposer did; the `current` one listens."""
+
+    current: ClassVar["Recorder"]
+
+    continuations: list[list[int]] | None
+    entries: dict[str, Tensor] = field(default_factory=dict)
+    counts: dict[int, int] = field(default_factory=dict)
+    requests: list[int] = field(default_factory=list)
+    outputs: list[Tensor] = field(default_factory=list)
+
+    def read(self, given: dict[str, Any]) -> list[dict[str, Tensor]]:
+        """What the proposer is given for each request; copied, because it works in place."""
+        self.outputs = []
+        starts = given["common_attn_metadata"].query_start_loc_cpu.tolist()
+        rejected = given["num_rejected_tokens_gpu"]
+        inputs = []
+        for row in range(len(self.requests)):
+            span = slice(starts[row], starts[row + 1] - (0 if rejected is None else int(rejected[row])))
+            kept = {
+                "positions": given["target_positions"][span],
+                "token_ids": given["target_token_ids"][span].long(),
+                "aux_states": given["target_hidden_states"][span],
+                "next_token": given["next_token_ids"][row : row + 1].long(),
+            }
+            inputs.append({name: tensor.clone() for name, tensor in kept.items()})
+        return inputs
+
+    def record(self, inputs: list[dict[str, Tensor]], drafts_BK: Tensor) -> Tensor:
+        """Keep one proposal; returns the drafts to verify."""
+        verified_BK = drafts_BK.clone()
+        for row, (request, kept) in enumerate(zip(self.requests, inputs, strict=True)):
+            number = self.counts.get(request, 0)
+            self.counts[request] = number + 1
+            kept["drafts"] = drafts_BK[row].long().clone()
+            kept["outputs"] = torch.stack([output[row] for output in self.outputs])
+            self.entries |= {f"{request}.{number}.{name}": tensor for name, tensor in kept.items()}
+            if self.continuations:
+                last = int(kept["positions"][-1])
+                true = self.continuations[request][last + 2 :][: number % (drafts_BK.shape[1] + 1)]
+                verified_BK[row, : len(true)] = torch.tensor(true, dtype=drafts_BK.dtype)
+        return verified_BK
+
+
+def install() -> None:
+    """Wrap the runner (request ids), the proposer (inputs, drafts) and its sampling (what the head reads)."""
+    of_runner, propose = GPUModelRunner.propose_draft_token_ids, SpecDecodeBaseProposer.propose
+    sample = SpecDecodeBaseProposer._greedy_sample
+
+    def runner(self: Any, *arguments: Any, **named: Any) -> Any:
+        Recorder.current.requests = [int(name.split("-")[0]) for name in self.input_batch.req_ids]
+        return of_runner(self, *arguments, **named)
+
+    def proposing(self: Any, *arguments: Any, **given: Any) -> Tensor:
+        inputs = Recorder.current.read(given)
+        return Recorder.current.record(inputs, propose(self, *arguments, **given))
+
+    def sampling(self: Any, hidden_states: Tensor) -> Tensor:
+        Recorder.current.outputs.append(hidden_states.clone())
+        return sample(self, hidden_states)
+
+    GPUModelRunner.propose_draft_token_ids = runner
+    SpecDecodeBaseProposer.propose = proposing
+    SpecDecodeBaseProposer._greedy_sample = sampling
+
+
+def generate(model: str, prompts: list[list[int]], max_tokens: int) -> tuple[list[list[int]], dict[str, Any]]:
+    """Greedy token ids of each prompt, and the engine's counters of speculative decoding."""
+    engine = LLM(
+        model=model,
+        dtype="float32",
+        max_model_len=MAX_MODEL_LEN,
+        max_num_batched_tokens=MAX_MODEL_LEN,  # no prompt is cut in chunks
+        max_num_seqs=len(prompts),
+        enforce_eager=True,
+        enable_prefix_caching=False,
+        disable_log_stats=False,
+    )
+    sampling = SamplingParams(temperature=0, max_tokens=max_tokens, ignore_eos=True, detokenize=False)
+    done = engine.generate([{"prompt_token_ids": prompt} for prompt in prompts], sampling, use_tqdm=False)
+    counters = {m.name: getattr(m, "value", None) for m in engine.get_metrics() if "spec_decode" in m.name}
+    settings = engine.llm_engine.vllm_config.speculative_config
+    if settings is not None:
+        draft = settings.draft_model_config
+        counters |= {"method": settings.method, "num_speculative_tokens": settings.num_speculative_tokens}
+        counters |= {
+            "architectures": draft.hf_config.architectures,
+            "verifier": engine.llm_engine.vllm_config.model_config.model,
+        }
+    del engine
+    gc.collect()
+    cleanup_dist_env_and_memory()
+    return [list(reply.outputs[0].token_ids) for reply in done], counters
+
+
+def main(job: dict[str, Any]) -> None:
+    """Plain decoding first, then every draft."""
+    prompts = job["prompts"]
+    plain, _ = generate(job["verifier"], prompts, job["max_tokens"] + MORE_TOKENS)
+    install()
+    for draft in job["drafts"]:
+        whole = [prompt + reply for prompt, reply in zip(prompts, plain, strict=True)]
+        Recorder.current = Recorder(whole if job["forced"] else None)
+        replies, counters = generate(draft, prompts, job["max_tokens"])
+        save_file(
+            {name: tensor.contiguous() for name, tensor in Recorder.current.entries.items()}, f"{draft}.safetensors"
+        )
+        said = {"plain": [reply[: job["max_tokens"]] for reply in plain], "replies": replies, "counters": counters}
+        Path(f"{draft}.json").write_text(json.dumps(said))
+
+
+if __name__ == "__main__":
+    main(json.loads(Path(sys.argv[1]).read_text()))
