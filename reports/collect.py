@@ -1,4 +1,4 @@
-"""Reads a run's result files into one `Run`; refuses what is missing, damaged, without provenance or of mixed scale.
+"""Reads a run's result files into one `Run`; refuses what is missing, damaged, without provenance or of another scale.
 
 Called by `python -m reports`; everything else in this package works on the `Run`.
 """
@@ -41,7 +41,6 @@ class Run:
 
     folder: Path
     reproduction: Reproduction
-    scale: str
     sources: formats.SourcesFile
     manifest: formats.Manifest
     published: list[formats.Published]
@@ -57,6 +56,11 @@ class Run:
     costs: list[Cost] = field(default_factory=list)
     provenance: dict[str, formats.Provenance] = field(default_factory=dict)
     sha256: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def scale(self) -> str:
+        """`full`, `smoke` or `mini`."""
+        return self.reproduction.scale
 
     @property
     def drafted(self) -> list[str]:
@@ -118,15 +122,11 @@ class _Reader:
         self.sha256[name] = file_sha256(path)
         return _typed(path, content, model)
 
-    def scale(self) -> str:
-        """The one scale of all files."""
-        scales = {provenance.scale: name for name, provenance in self.provenance.items()}
-        if len(scales) > 1:
-            told = ", ".join(f"{name} is {scale}" for scale, name in sorted(scales.items()))
-            raise UserError(
-                f"{self.folder}: results of different scales ({told}). Fix: delete one of them and run again"
-            )
-        return next(iter(scales))
+    def check_scale(self, wanted: str) -> None:
+        """Refuse a file that was made at another scale than the run's."""
+        for name, provenance in self.provenance.items():
+            if provenance.scale != wanted:
+                raise _fault(self.folder / name, f"is {provenance.scale}, not {wanted}")
 
 
 def read_jsonl(path: Path) -> list[dict[str, Any]]:
@@ -179,7 +179,7 @@ def load_run(folder: Path, name: str, reproductions: Path = REPRODUCTIONS) -> Ru
     """Read everything that the run of reproduction `name` left in `folder`.
 
     Raises:
-        UserError: a file is missing, damaged or without provenance, or scales are mixed; one line names it.
+        UserError: a file is missing, damaged, without provenance or of another scale; one line names it.
     """
     if not folder.is_dir():
         raise UserError(f"--results {folder}: no such folder. Fix: run snakemake --cores all reproduce_{name} first")
@@ -188,7 +188,6 @@ def load_run(folder: Path, name: str, reproductions: Path = REPRODUCTIONS) -> Ru
     run = Run(
         folder=folder,
         reproduction=reproduction,
-        scale=reproduction.scale,
         sources=reader.read("prompts/sources.json", formats.SourcesFile),
         manifest=reader.read("capture/manifest.json", formats.Manifest),
         published=read_published(reproductions / name / "published.yaml"),
@@ -196,7 +195,8 @@ def load_run(folder: Path, name: str, reproductions: Path = REPRODUCTIONS) -> Ru
     )
     for variant in reproduction.variants:
         _read_variant(run, reader, variant)
-    run.scale, run.provenance, run.sha256 = reader.scale(), reader.provenance, reader.sha256
+    reader.check_scale(reproduction.scale)
+    run.provenance, run.sha256 = reader.provenance, reader.sha256
     return run
 
 

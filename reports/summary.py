@@ -160,10 +160,9 @@ def _counting_warnings(results: Results) -> Iterator[str]:
     for row in results.rows:
         emitted = results.value(row.variant, "emitted_tokens_per_step", row.benchmark)
         if row.metric == "acceptance_length" and row.value and emitted and row.value / emitted - 1 > PAST_END_GAP:
-            where, share = f"{variant_label(row.variant)} on {benchmark_label(row.benchmark)}", row.value / emitted - 1
-            yield (
-                f"{where}: {share:.0%} of the acceptance length lies past the end of replies; the emitted tokens per step leave it out."
-            )
+            where = f"{variant_label(row.variant)} on {benchmark_label(row.benchmark)}"
+            share = row.value / emitted - 1
+            yield f"{where}: {share:.0%} of the acceptance length lies past the end of replies; see emitted per step."
 
 
 def _missing(run: Run) -> Iterator[str]:

@@ -31,7 +31,12 @@ REPRODUCTION = {
     "data": {
         "seed": 1,
         "train": [{"source": "word_problems", "rows": 100}],
-        "heldout": [{"source": "word_problems", "rows": 40}, {"source": "instructions", "rows": 40}],
+        "heldout": [
+            {"source": "word_problems", "rows": 40},
+            {"source": "instructions", "rows": 40},
+            {"source": "gsm8k", "rows": 40, "optional": True},
+            {"source": "mt_bench", "rows": 80, "optional": True},
+        ],
         "reply": {"max_new_tokens": 64},
     },
     "capture": {"aux_layers": [1, 2], "shard_rows": 10, "max_num_seqs": 8},
@@ -217,6 +222,7 @@ def write_run(folder: Path, scale: str = "full", dirty: bool | None = False) -> 
     dice, source = random.Random(7), {"provenance": provenance(scale, dirty)}
     asked = [("word_problems", "train", 100, None), ("word_problems", "heldout", 40, None),
              ("instructions", "heldout", 40, None),
+             ("gsm8k", "heldout", 40, "data.folder holds no gsm8k/"),
              ("mt_bench", "heldout", 80, "data.folder holds no mt_bench/")]  # fmt: skip
     listed = [
         {"source": s, "split": split, "rows_asked": n, "rows": 0 if why else n, "not_run": why}

@@ -1,0 +1,102 @@
+"""What a report refuses, and that it says so in one line that names the file."""
+
+from pathlib import Path
+
+import pytest
+
+from harness.errors import UserError
+from reports.collect import load_run, read_published
+from tests.reports.synthetic import ALGORITHM, NAME, change, write_run
+
+MEASURED = (
+    "prompts/sources.json",
+    "capture/manifest.json",
+    "measured/none/server.json",
+    "measured/none/latency.json",
+    f"measured/{ALGORITHM}/acceptance.json",
+    f"measured/{ALGORITHM}/accuracy.json",
+    "match/ngram.json",
+    f"parity/{ALGORITHM}.json",
+    f"training/{ALGORITHM}/summary.json",
+)
+
+
+def refusal(results: Path) -> str:
+    """The message with which the run is refused."""
+    with pytest.raises(UserError) as caught:
+        load_run(results, NAME)
+    message = str(caught.value)
+    assert "\n" not in message
+    assert "Fix: " in message
+    return message
+
+
+@pytest.mark.parametrize("name", MEASURED)
+def test_a_file_without_provenance_is_refused_by_name(results, name):
+    change(results / name, lambda content: content.pop("provenance"))
+    assert refusal(results).startswith(f"{results / name}: no provenance")
+
+
+@pytest.mark.parametrize("field", ["commit", "dirty", "versions", "hardware", "seed", "scale", "settings_sha256"])
+def test_provenance_that_lacks_a_field_is_refused_with_the_field(results, field):
+    change(results / "match/ngram.json", lambda content: content["provenance"].pop(field))
+    assert refusal(results).startswith(f"{results / 'match/ngram.json'}: provenance without {field}")
+
+
+@pytest.mark.parametrize("name", [*MEASURED, f"training/{ALGORITHM}/metrics.jsonl", "measured/ngram/replies.jsonl"])
+def test_a_missing_file_is_one_line(results, name):
+    (results / name).unlink()
+    assert refusal(results).startswith(f"{results / name}: no such file")
+
+
+@pytest.mark.parametrize("name", [*MEASURED, f"training/{ALGORITHM}/metrics.jsonl", "measured/ngram/replies.jsonl"])
+def test_a_file_cut_in_the_middle_is_called_damaged(results, name):
+    text = (results / name).read_text()
+    (results / name).write_text(text[: len(text) // 2 - 3])
+    assert refusal(results).startswith(f"{results / name}: damaged")
+
+
+def test_bytes_that_are_no_text_are_one_line(results):
+    (results / "match/ngram.json").write_bytes(bytes(range(128, 256)))
+    assert refusal(results).startswith(f"{results / 'match/ngram.json'}: not text")
+
+
+def test_a_value_of_a_wrong_type_is_named_with_its_place(results):
+    def spoil(content: dict) -> None:
+        content["benchmarks"]["word_problems"]["drafts"] = "many"
+
+    change(results / "measured/ngram/acceptance.json", spoil)
+    assert "acceptance.json: benchmarks.word_problems.drafts: " in refusal(results)
+
+
+def test_files_of_different_scales_are_refused(results):
+    change(results / "match/ngram.json", lambda content: content["provenance"].update(scale="smoke"))
+    assert "match/ngram.json: is smoke, not full" in refusal(results)
+
+
+def test_a_folder_of_another_scale_than_its_files_is_refused(workplace):
+    write_run(workplace / "results" / f"{NAME}_smoke", scale="full")
+    assert "is full, not smoke" in refusal(Path("results") / f"{NAME}_smoke")
+
+
+def test_a_run_that_never_was_names_the_command(workplace):
+    assert f"snakemake --cores all reproduce_{NAME}" in refusal(Path("results/nowhere"))
+
+
+def test_an_absent_or_empty_list_of_published_figures_is_no_error(tmp_path):
+    assert read_published(tmp_path / "published.yaml") == []
+    (tmp_path / "published.yaml").write_text("# nothing is known\n")
+    assert read_published(tmp_path / "published.yaml") == []
+
+
+def test_a_published_figure_without_a_source_is_refused(tmp_path):
+    path = tmp_path / "published.yaml"
+    path.write_text("- {algorithm: a, metric: acceptance_length, benchmark: gsm8k, value: 2.0}\n")
+    with pytest.raises(UserError, match=r"published\.yaml: 0\.source: .*Fix: "):
+        read_published(path)
+
+
+def test_scale_and_settings_of_a_smoke_run_come_from_its_folder(smoke_results):
+    run = load_run(smoke_results, NAME)
+    assert run.scale == "smoke"
+    assert run.reproduction.gates.speedup_c1_min == {ALGORITHM: 0.1}

@@ -1,0 +1,45 @@
+"""How values are written for people."""
+
+import pytest
+
+from reports.metrics import base_name, duration, spread, written
+
+
+@pytest.mark.parametrize(
+    ("metric", "value", "text"),
+    [
+        ("acceptance_length", 2.406, "2.41"),
+        ("accuracy_flexible", 0.875, "87.5%"),
+        ("accuracy_strict_difference", -0.0125, "−1.2"),
+        ("accuracy_strict_difference", -0.0001, "0.0"),
+        ("parity_gap", 0.021, "+0.02"),
+        ("speedup_c8", 1.4166, "1.42×"),
+        ("ttft_ms_p95_c1", 71.4, "71"),
+        ("output_match_faults", 0, "0"),
+        ("training_tokens", 2_500_000, "2.50 M"),
+        ("training_peak_memory_bytes", 3 * 2**30, "3.00 GiB"),
+    ],
+)
+def test_a_value_is_written_with_its_unit(metric, value, text):
+    assert written(metric, value) == text
+
+
+def test_an_interval_has_its_unit_once():
+    assert spread("accuracy_flexible", 0.8, 0.9) == "80.0 to 90.0%"
+    assert spread("speedup_c1", 1.35, 1.5) == "1.35 to 1.50"
+    assert spread("parity_gap", -0.03, 0.07) == "−0.03 to +0.07"
+    assert spread("speedup_c1", None, None) == ""
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(4.25, "4.2 s"), (59.7, "1 min 00 s"), (192.4, "3 min 12 s"), (7500, "2 h 05 min")]
+)
+def test_durations_are_rounded_before_they_are_split(seconds, text):
+    assert duration(seconds) == text
+
+
+def test_percentile_level_and_position_are_no_part_of_a_metric():
+    assert base_name("itl_ms_p50_c8") == "itl_ms"
+    assert base_name("acceptance_rate_position_2") == "acceptance_rate_position"
+    assert base_name("accuracy_flexible_difference") == "accuracy_difference"
+    assert base_name("request_s_p95_c1") == "request_s"

