@@ -14,7 +14,7 @@ from reports.formats import Difference, MatchFile
 from reports.gates import MET, Gate
 from reports.rows import Results
 
-SHOWN_DIFFERENCES = 5
+SHOWN_DIFFERENCES = 3
 
 
 @dataclass(frozen=True)

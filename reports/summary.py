@@ -115,8 +115,8 @@ def _accuracy(run: Run, results: Results, best: str) -> Iterator[str]:
 def _faulty(run: Run) -> Iterator[str]:
     for variant in run.drafted:
         if faults := run.match[variant].faults:
-            told = f"{faults} repl{'y' if faults == 1 else 'ies'}"
-            yield f"Do not deploy {variant_label(variant)}: {told} of it depart from what the verifier clearly prefers."
+            told = "1 reply departs" if faults == 1 else f"{faults} replies depart"
+            yield f"Do not deploy {variant_label(variant)}: {told} from what the verifier clearly prefers."
 
 
 def warnings(run: Run, results: Results, gates: Sequence[Gate]) -> list[str]:

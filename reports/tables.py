@@ -28,8 +28,9 @@ def leaderboard(run: Run, results: Results, best: str | None) -> Table:
     columns += numbers("exact", "faults", group="Output match")
     columns += numbers(*map(benchmark_label, tasks), group="Accuracy") + numbers("Parity gap", "Training")
     table = Table("leaderboard", "All variants side by side", columns)
+    mark = "recommended here" if run.scale == "full" else "did best here"
     for variant in run.reproduction.variants:
-        cells = [name(variant, "recommended here" if variant == best else "")]
+        cells = [name(variant, mark if variant == best else "")]
         cells += [_speed(results, variant, level, speed_at) for level in levels]
         cells += [figure(results.get(variant, "acceptance_length", item)) for item in lengths]
         cells += [figure(results.get(variant, "output_match_exact")), _faults(results, variant)]
