@@ -10,6 +10,7 @@ import operator
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 
 OPERATORS = {"+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.floordiv}
 HELDOUT_SHARE = 0.25
@@ -166,10 +167,15 @@ def is_heldout(template: str, numbers: tuple[int, ...]) -> bool:
     return digest[0] < 256 * HELDOUT_SHARE
 
 
+@cache
+def _tuples(template: str, heldout: bool) -> tuple[tuple[int, ...], ...]:
+    ranges = next(known.ranges for known in TEMPLATES if known.name == template)
+    return tuple(numbers for numbers in itertools.product(*ranges.values()) if is_heldout(template, numbers) == heldout)
+
+
 def _problems(template: Template, heldout: bool, shuffle: random.Random) -> Iterator[tuple[str, str, str]]:
-    tuples = [numbers for numbers in itertools.product(*template.ranges.values()) if is_heldout(template.name, numbers) == heldout]
-    shuffle.shuffle(tuples)
-    for values in tuples:
+    tuples = _tuples(template.name, heldout)
+    for values in shuffle.sample(tuples, len(tuples)):
         numbers = dict(zip(template.ranges, values, strict=True))
         for name, calculation in template.given:
             numbers[name] = _evaluate(calculation, numbers)[0]

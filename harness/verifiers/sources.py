@@ -113,4 +113,4 @@ def _require_complete(verifier: Verifier, folder: Path) -> None:
     }
     missing = ", ".join(thing for thing, there in wanted.items() if not there)
     if missing:
-        raise UserError(f"verifier {verifier.id}: the source holds no {missing}. Fix: name an instruction-tuned model saved as safetensors")
+        raise UserError(f"verifier {verifier.id}: the source lacks {missing}. Fix: name an instruction-tuned model saved as safetensors")

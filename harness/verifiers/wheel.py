@@ -3,7 +3,6 @@
 Called by `sources.py`. The package is never imported: such packages pull in runtimes that nothing here needs.
 """
 
-import json
 from importlib import metadata
 from pathlib import Path
 

@@ -1,0 +1,92 @@
+"""Word problems: gold answers follow from their steps, splits never meet, a seed gives the same problems."""
+
+import re
+from itertools import islice
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from harness.data.word_problems import REQUEST, TEMPLATES, solve, word_problems
+
+WORDS = {"a": "Ava", "b": "Ben", "things": "apples", "place": "market"}
+NUMBERS = re.compile(r"\d+")
+
+
+def numbers_of(problem):
+    category, question, _ = problem
+    return category, tuple(NUMBERS.findall(question.removesuffix(REQUEST)))
+
+
+def test_there_are_at_least_twelve_templates_of_one_to_three_steps():
+    assert len({template.name for template in TEMPLATES}) == len(TEMPLATES) >= 12
+    assert {len(template.steps) for template in TEMPLATES} == {1, 2, 3}
+
+
+def test_a_solution_is_written_in_the_form_of_gsm8k():
+    lose = next(template for template in TEMPLATES if template.name == "lose")
+    assert solve(lose, {"x": 12, "y": 9, "z": 4}, WORDS).split("\n") == [
+        "Ava finds 12 + 9 = <<12+9=21>>21 apples.",
+        "Ava has 21 - 4 = <<21-4=17>>17 apples now.",
+        "#### 17",
+    ]
+
+
+@settings(max_examples=20, deadline=None)
+@given(seed=st.integers(0, 2**31), heldout=st.booleans())
+def test_every_step_is_right_and_the_last_one_is_the_answer(seed, heldout):
+    for category, question, answer in islice(word_problems(heldout, seed), len(TEMPLATES)):
+        template = next(template for template in TEMPLATES if template.name == category)
+        steps = re.findall(r"= <<(\d+)([-+*/])(\d+)=(\d+)>>(\d+)", answer)
+        assert len(steps) == len(template.steps)
+        known = NUMBERS.findall(question)
+        for left, sign, right, result, shown in steps:
+            left, right, result = int(left), int(right), int(result)
+            exact = {"+": left + right, "-": left - right, "*": left * right, "/": left / right}[sign]
+            assert exact == result == int(shown) > 0
+            assert {str(left), str(right)} <= set(known), "a step uses a number that is neither given nor found before"
+            known.append(str(result))
+        assert answer.endswith(f"\n#### {result}")
+
+
+@settings(deadline=None)
+@given(template=st.sampled_from(TEMPLATES), data=st.data())
+def test_no_numbers_of_a_template_lead_below_one_or_to_a_remainder(template, data):
+    numbers = {name: data.draw(st.sampled_from(values)) for name, values in template.ranges.items()}
+    operators = {"+": lambda a, b: a + b, "-": lambda a, b: a - b, "*": lambda a, b: a * b, "/": lambda a, b: a / b}
+    for result, calculation in [*template.given, *((name, work) for name, work, _ in template.steps)]:
+        left, sign, right = calculation.split()
+        numbers[result] = operators[sign](numbers[left], numbers[right])
+        assert numbers[result] >= 1 and numbers[result] == int(numbers[result])
+
+
+def test_no_heldout_problem_has_the_numbers_of_a_training_problem_of_its_template():
+    """All problems of both splits, under different seeds: the law does not hang on which were drawn."""
+    train = {numbers_of(problem) for problem in word_problems(False, seed=1)}
+    heldout = {numbers_of(problem) for problem in word_problems(True, seed=2)}
+    assert len(heldout) > 2000 and len(train) > 3 * len(heldout) * 0.9
+    assert not train & heldout
+
+
+@pytest.mark.parametrize("heldout", [False, True])
+def test_no_problem_comes_twice(heldout):
+    questions = [question for _, question, _ in word_problems(heldout, seed=3)]
+    assert len(set(questions)) == len(questions)
+
+
+@settings(max_examples=20, deadline=None)
+@given(seed=st.integers(0, 2**31))
+def test_a_seed_gives_the_same_problems_and_another_seed_others(seed):
+    first, again, other = (list(islice(word_problems(False, s), 40)) for s in (seed, seed, seed + 1))
+    assert first == again != other
+
+
+def test_templates_come_in_turn_so_that_few_rows_hold_every_kind():
+    categories = [category for category, _, _ in islice(word_problems(True, 0), len(TEMPLATES))]
+    assert sorted(categories) == sorted(template.name for template in TEMPLATES)
+
+
+def test_every_problem_is_filled_in_and_ends_with_the_request():
+    for _, question, answer in islice(word_problems(False, 5), 500):
+        assert not re.search(r"[{}]", question + answer)
+        assert question.endswith(REQUEST)
