@@ -1,9 +1,9 @@
 """Versions of the code that a step runs: hashes that change when what it does could change, and not with its comments.
 
 Called by `harness/rules/common.smk`, which puts them among a rule's params, so that changed code runs its step again.
-A step's code is the module that it starts with and everything of ours that this imports, to the last import. Left out are
-the modules directly under harness/ and the list of algorithms: they move settings, files and messages, which reach a step
-by other ways.
+A step's code is the module that it starts with and everything of ours that this imports, to the last import. Left out
+are the modules directly under harness/ and the list of algorithms: they move settings, files and messages, which reach
+a step by other ways.
 """
 
 import ast

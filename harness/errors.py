@@ -17,7 +17,8 @@ class UserError(Exception):
 def run_command(main: Callable[[], int | None]) -> NoReturn:
     """Run a command line's `main` and exit: 0 or its return value, 2 with one line on a `UserError`.
 
-    Ctrl-C exits 130 and a full disk 2, both with one line; any other exception is a defect of ours and keeps its traceback.
+    Ctrl-C exits 130 and a full disk 2, both with one line. Any other exception is a defect of ours and keeps its
+    traceback.
     """
     try:
         sys.exit(main() or 0)

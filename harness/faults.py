@@ -33,7 +33,7 @@ def _has_tag(model: type[BaseModel], tag: Any) -> bool:
 
 
 def _step(annotation: Any, part: Any) -> tuple[Any, bool]:
-    """The annotation one part further down a location, and whether the part stands in the user's file (a tag does not)."""
+    """The annotation one part further down, and whether the part stands in the user's file (a tag does not)."""
     options = _options(annotation)
     tagged = [each for each in options if _is_model(each) and _has_tag(each, part)]
     if len(options) > 1 and tagged:
@@ -75,7 +75,8 @@ def _advice(name: str, fields: dict[str, Any]) -> str:
         return field.description
     sections = [each for each in _options(field.annotation) if _is_model(each)]
     wanted = [key for each in sections[:1] for key, value in each.model_fields.items() if value.is_required()]
-    return f"give a section with {', '.join(wanted)}" if wanted else "give a section"
+    example = "for example " if len(sections) > 1 else ""
+    return f"give a section, {example}with {', '.join(wanted)}" if wanted else "give a section"
 
 
 def _unknown(name: str, fields: dict[str, Any]) -> str:
@@ -88,18 +89,19 @@ def _line(fault: Any, source: str, model: type[BaseModel]) -> str:
     name = place.rpartition(".")[2]
     where = f"{source}: {place}" if place else source
     said = fault["msg"].removeprefix("Value error, ")
+    tag_key = f"{where}.{fault.get('ctx', {}).get('discriminator', '').strip(chr(39))}"
     match fault["type"]:
         case "extra_forbidden":
             return f"{where}: no such key. Fix: {_unknown(name, fields)}"
         case "missing":
             return f"{where}: missing. Fix: {_advice(name, fields)}"
         case "value_error":  # of a section: the message names the keys and their values
-            return f"{where}: {said}. Fix: change one of them"
+            return f"{where}: {said}. Fix: correct it"
         case "union_tag_invalid":
-            context = fault["ctx"]
-            return f"{where}.{context['discriminator'].strip(chr(39))} = {context['tag']!r}: no such kind. Fix: use one of {context['expected_tags']}"
+            kinds = fault["ctx"]
+            return f"{tag_key} = {kinds['tag']!r}: no such kind. Fix: use one of {kinds['expected_tags']}"
         case "union_tag_not_found":
-            return f"{where}.{fault['ctx']['discriminator'].strip(chr(39))}: missing. Fix: say which kind it is"
+            return f"{tag_key}: missing. Fix: say which kind it is"
         case "model_type" | "dict_type" | "model_attributes_type":
             return f"{where} = {_shown(fault['input'])}: not a section. Fix: {_advice(name, fields)}"
         case _:

@@ -52,9 +52,8 @@ class Meter:
         if time.monotonic() - self._logged >= LOG_EVERY_S or self.done >= self.total:
             self._logged = time.monotonic()
             left_s = (self.total - self.done) / self.rate if self.rate else 0.0
-            log(
-                f"{self.title}: {self.done}/{self.total} {self.unit}, {self.rate:.0f} {self.unit}/s, {left_s:.0f} s left {note}".rstrip()
-            )
+            speed = f"{self.rate:.0f} {self.unit}/s, {left_s:.0f} s left {note}".rstrip()
+            log(f"{self.title}: {self.done}/{self.total} {self.unit}, {speed}")
 
 
 @contextmanager

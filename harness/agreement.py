@@ -1,0 +1,53 @@
+"""What one section of a reproduction names must be in another: found before any job starts.
+
+Called by `harness.config.load_reproduction`.
+"""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from harness.config import Reproduction
+
+
+def disagreements(run: "Reproduction") -> Iterator[str]:
+    """One line for each, with both keys and the fix."""
+    yield from _unknown_benchmarks(run)
+    yield from _unknown_variants(run)
+    yield from _no_room(run)
+    if run.gates.speedup_c1_min and 1 not in run.evaluate.latency.concurrency:
+        asked = run.evaluate.latency.concurrency
+        yield f"gates.speedup_c1_min: evaluate.latency.concurrency = {asked} has no 1. Fix: add it there"
+
+
+def _unknown_benchmarks(run: "Reproduction") -> Iterator[str]:
+    listed = {each.source for each in run.data.heldout}
+    wanted = {
+        "evaluate.latency.benchmark": [run.evaluate.latency.benchmark],
+        "evaluate.accuracy.tasks": run.evaluate.accuracy.tasks,
+        **{f"gates.acceptance_length_min.{key}": list(value) for key, value in run.gates.acceptance_length_min.items()},
+    }
+    for where, names in wanted.items():
+        for name in names:
+            if name not in listed:
+                yield f"{where}: {name!r} is not among data.heldout. Fix: use {' or '.join(sorted(listed))}, or list it"
+
+
+def _unknown_variants(run: "Reproduction") -> Iterator[str]:
+    for gate in ("acceptance_length_min", "speedup_c1_min"):
+        for name in getattr(run.gates, gate):
+            if name not in run.variants:
+                yield f"gates.{gate}: no variant called {name!r}. Fix: use {' or '.join(run.variants)}"
+
+
+def _no_room(run: "Reproduction") -> Iterator[str]:
+    limits = {
+        "data.reply": run.data.reply.max_new_tokens,
+        "evaluate.acceptance": run.evaluate.acceptance.max_new_tokens,
+        "evaluate.accuracy": run.evaluate.accuracy.max_new_tokens,
+        "evaluate.latency": run.evaluate.latency.max_new_tokens,
+    }
+    room = run.serve.max_model_len
+    for section, tokens in limits.items():
+        if tokens >= room:
+            yield f"{section}.max_new_tokens = {tokens}: no room in serve.max_model_len = {room}. Fix: lower it"

@@ -1,0 +1,198 @@
+"""The DAG as a person meets it: targets, dry runs, what runs again after a change, failures, kills."""
+
+import itertools
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from harness.config import load_all
+from tests.dag.conftest import TARGET, Toy
+
+ALL = {"verifier", "prompts", "capture", "train", "lint", "measure", "match", "parity", "report"}
+AFTER_PROMPTS = ALL - {"verifier", "prompts"}
+AFTER_CAPTURE = {"train", "lint", "measure", "match", "parity", "report"}
+
+
+def test_without_a_target_the_targets_are_listed(toy: Toy):
+    done = toy.snakemake()
+    assert done.returncode == 0
+    for target in load_all():
+        assert f"  reproduce_{target}" in done.stdout
+
+
+def test_a_dry_run_of_every_target_is_clean_and_leaves_no_file(toy: Toy):
+    before = toy.files()
+    for target in load_all():
+        done = toy.snakemake("-n", f"reproduce_{target}")
+        assert done.returncode == 0, done.stdout
+        assert "Error" not in done.stdout and "Warning" not in done.stdout
+    assert toy.files() == before
+
+
+def test_every_step_runs_once_and_then_nothing_is_left_to_do(finished_toy: Toy):
+    steps = sorted(f"{row['step']} {row['of']}".strip() for row in finished_toy.ran())
+    assert steps == [
+        "capture", "data", "lint", "match eagle3", "match ngram", "measure eagle3", "measure ngram", "measure none",
+        "parity", "reports", "training eagle3", "verifiers",
+    ]  # fmt: skip
+    assert finished_toy.jobs() == set()
+    assert finished_toy.jobs("reproduce_smollm2_135m") == ALL - {"verifier"}, "the verifier is shared by both scales"
+
+
+def test_no_two_timed_steps_ran_at_once_although_there_were_cores(finished_toy: Toy):
+    rows = sorted(finished_toy.ran(), key=lambda row: row["started"])
+    assert all(first["ended"] <= second["started"] for first, second in itertools.pairwise(rows))
+
+
+def test_every_step_leaves_its_log_and_its_benchmark(finished_toy: Toy):
+    root = finished_toy.root
+    logs = {str(path.relative_to(root / "logs")) for path in (root / "logs").rglob("*.log")}
+    target = "smollm2_135m_smoke"
+    assert {f"{target}/capture.log", f"{target}/train/eagle3.log", f"{target}/measure/none.log"} <= logs
+    costs = root / "results" / target / "benchmarks"
+    assert {"capture.tsv", "report.tsv", "prompts.tsv"} <= {path.name for path in costs.iterdir()}
+
+
+REPRODUCTION = "reproductions/smollm2_135m/reproduction.yaml"
+MEASURED = {"measure", "match", "parity", "report"}
+REPLY = "      max_new_tokens: 48\n  training"
+CHANGES = [
+    ("a comment in the settings", REPRODUCTION, "verifier:\n", "verifier:  # the embedded one\n", set()),
+    ("a comment and a docstring in code", "harness/capture/store.py", '"""', '"""Reworded. ', set()),
+    ("the learning rate", REPRODUCTION, "learning_rate: ", "learning_rate: 7e-3  # ", AFTER_CAPTURE),
+    ("a knob of the algorithm", REPRODUCTION, "    speculative_tokens: 3", "    speculative_tokens: 2", AFTER_CAPTURE),
+    ("the length of training replies", REPRODUCTION, REPLY, REPLY.replace("48", "40"), {"capture", *AFTER_CAPTURE}),
+    ("the data seed", REPRODUCTION, "  seed: 1\n  train:", "  seed: 2\n  train:", {"prompts", *AFTER_PROMPTS}),
+    ("a known answer", REPRODUCTION, "verifier_checks:", "verifier_checks:\n  - {prompt: a, answer: b}", ALL),
+    ("n-gram's look-up", REPRODUCTION, "ngram:\n", "ngram:\n  lookup_max: 5\n", {"measure", "match", "report"}),
+    ("a gate", REPRODUCTION, "accuracy_drop_max: 1.0", "accuracy_drop_max: 0.9", {"report"}),
+    ("the near-tie limit", REPRODUCTION, "evaluate:\n", "evaluate:\n  near_tie_nats: 0.4\n", MEASURED),
+    ("code of the report", "reports/gates.py", "def check_gates", "X = 1\n\n\ndef check_gates", {"report"}),
+    ("code of the algorithm", "algorithms/eagle3/drafting.py", "def ", "X = 1\n\n\ndef ", AFTER_CAPTURE),
+    ("code of the capture", "harness/capture/run.py", "def ", "X = 1\n\n\ndef ", {"capture", *AFTER_CAPTURE}),
+    ("code of the plumbing", "harness/progress.py", "def ", "X = 1\n\n\ndef ", set()),
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("what", "name", "old", "new", "expected"), CHANGES, ids=[row[0] for row in CHANGES])
+def test_a_change_runs_again_what_depends_on_it_and_nothing_else(
+    finished_toy: Toy, what: str, name: str, old: str, new: str, expected: set[str]
+):
+    path = finished_toy.root / name
+    before, times = path.read_text(), path.stat()
+    try:
+        finished_toy.replace(name, old, new)
+        assert finished_toy.jobs() == expected
+    finally:
+        path.write_text(before)
+        os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+
+
+@pytest.mark.slow
+def test_a_result_that_was_touched_but_not_changed_runs_nothing_again(finished_toy: Toy):
+    (finished_toy.root / "results/smollm2_135m_smoke/prompts/train.jsonl").touch()
+    assert finished_toy.jobs() == set()
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("  epochs: 6", "  epoch: 6", "training.epoch: no such key. Fix: epochs"),
+        pytest.param(
+            "  seed: 1", '  seed: "1"', "data.seed = '1': Input should be a valid int", marks=pytest.mark.slow
+        ),
+        pytest.param(
+            "  eagle3:\n", "  eagle33:\n", "no algorithm called 'eagle33'. Fix: eagle3", marks=pytest.mark.slow
+        ),
+        pytest.param("serve:\n", "needs: {}\nserve:\n", "key 'needs' is given twice", marks=pytest.mark.slow),
+    ],
+)
+def test_a_fault_in_the_settings_ends_the_run_before_any_job_with_one_line(toy: Toy, old: str, new: str, said: str):
+    toy.replace(REPRODUCTION, old, new)
+    done = toy.snakemake("--cores", "1", TARGET)
+    assert done.returncode == 2
+    assert said in done.stdout and REPRODUCTION in done.stdout
+    assert "Traceback" not in done.stdout and not (toy.root / "results").exists()
+
+
+def test_settings_on_the_command_line_are_refused(toy: Toy):
+    done = toy.snakemake("-n", TARGET, "--config", "epochs=1")
+    assert done.returncode == 2
+    assert "--config epochs: is read by no step" in done.stdout
+
+
+def test_a_failed_step_shows_the_end_of_its_log_and_how_to_go_on(toy: Toy):
+    prompts = "results/smollm2_135m_smoke/prompts/train.jsonl"
+    done = toy.snakemake("--cores", "2", prompts, STUB_FAIL="data")
+    assert done.returncode == 1
+    assert "step prompts failed; the end of logs/smollm2_135m_smoke/prompts.log:" in done.stdout
+    assert "| error: models/x: no such folder. Fix: make it" in done.stdout and "| line 99" in done.stdout
+    assert "line 20" not in done.stdout, "only the end of the log"
+    assert f"snakemake --cores 2 {prompts}" in done.stdout.partition("What to do:")[2]
+    assert toy.snakemake("--cores", "2", prompts).returncode == 0
+    assert [row["step"] for row in toy.ran()] == ["verifiers", "data"], "the finished step ran again"
+
+
+@pytest.mark.slow
+def test_a_missed_gate_fails_the_run_and_keeps_the_report(toy: Toy):
+    (toy.root / "reports" / "__main__.py").write_text('import stub\n\nstub.run("reports")\nraise SystemExit(1)\n')
+    done = toy.snakemake("--cores", "2", TARGET)
+    assert done.returncode == 1
+    report = "results/smollm2_135m_smoke/report/report.html"
+    assert (toy.root / report).exists() and f"report: {report}" in done.stdout
+
+
+def _wait_for(path: Path) -> None:
+    limit = time.monotonic() + 60
+    while not path.exists():
+        assert time.monotonic() < limit, f"{path} did not appear"
+        time.sleep(0.1)
+
+
+@pytest.mark.slow
+def test_after_a_kill_a_second_run_goes_on_and_a_live_run_is_not_disturbed(toy: Toy):
+    manifest = "results/smollm2_135m_smoke/capture/manifest.json"
+    capture = (toy.root / manifest).parent
+    first = subprocess.Popen(
+        toy.command("--cores", "1", manifest), cwd=toy.root, env=os.environ | {"STUB_SLEEP": "capture"},
+        start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    try:
+        _wait_for(capture / "shard_1")
+        release = [sys.executable, "-m", "harness.runlock"]
+        subprocess.run(release, cwd=toy.root, check=True)
+        second = toy.snakemake("--cores", "1", manifest)
+        assert second.returncode != 0 and "cannot be locked" in second.stdout, "a live run keeps its lock"
+        finished_shard = (capture / "shard_0").read_text()
+    finally:
+        os.killpg(first.pid, signal.SIGKILL)
+        first.wait()
+    subprocess.run(release, cwd=toy.root, check=True)
+    third = toy.snakemake("--cores", "1", manifest)
+    assert third.returncode == 0, third.stdout
+    assert (capture / "shard_0").read_text() == finished_shard, "a finished shard was made again"
+
+
+def test_lint_has_nothing_to_say_but_that_one_environment_serves_all_rules(toy: Toy):
+    told = toy.snakemake("--lint").stdout
+    found = {line.strip() for line in told.splitlines() if line.startswith("    * ")}
+    assert found == {"* Specify a conda environment or container for each rule.:"}, told
+
+
+def test_the_snakefiles_are_formatted(toy: Toy):
+    binaries = str(Path(sys.executable).parent)
+    environment = os.environ | {"PATH": os.pathsep.join([binaries, os.environ["PATH"]])}
+    formatter = shutil.which("snakefmt", path=environment["PATH"])
+    assert formatter, "snakefmt is in the lock"
+    done = subprocess.run(
+        [formatter, "--check", "Snakefile", "harness/rules"], cwd=toy.root, env=environment, capture_output=True,
+        text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
