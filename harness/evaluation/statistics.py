@@ -50,11 +50,9 @@ def _bootstrap(samples: Sequence[Floats], statistic: Callable[..., Floats], resa
     value, n = float(statistic(*samples, axis=-1)), len(samples[0])
     if n < 2:
         return Interval(value, None, None, n)
-    drawn = stats.bootstrap(
-        samples, statistic, paired=True, vectorized=True, n_resamples=resamples, method="percentile",
-        rng=np.random.default_rng(seed),
-    )  # fmt: skip
-    kept = drawn.bootstrap_distribution[np.isfinite(drawn.bootstrap_distribution)]
+    drawn = np.random.default_rng(seed).integers(0, n, (resamples, n))
+    values = statistic(*(sample[drawn] for sample in samples), axis=-1)
+    kept = values[np.isfinite(values)]
     tail = (1 - CONFIDENCE) / 2
     low, high = np.quantile(kept, [tail, 1 - tail])
     return Interval(value, float(low), float(high), n)

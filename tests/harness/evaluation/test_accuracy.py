@@ -1,0 +1,123 @@
+"""lm-eval's scoring of canned replies through harness.evaluation.accuracy."""
+
+import pytest
+
+from harness.config import Accuracy
+from harness.evaluation.client import Answer, Chat
+from tests.harness.evaluation.fake_server import MODEL, Scripted, fake_server
+
+# (reply, gold answer, strict, flexible): the eight forms of answer that people saw scored wrongly.
+CANNED = [
+    ("She has 9 + 9 = 18.\n#### 18", "18", 1, 1),
+    ("**Answer: \\$18 per day.**", "18", 0, 1),
+    ("18.", "18", 0, 1),
+    ("It costs 1,800", "1800", 0, 1),
+    ("-3", "-3", 0, 1),
+    ("\\boxed{18}", "18", 0, 1),
+    ("It is 18. So the answer is 18", "18", 0, 1),
+    ("I cannot say.", "18", 0, 0),
+]
+
+
+def settings(**changes):
+    return Accuracy(**{"tasks": ["word_problems"], "limit": 100, "max_new_tokens": 8, "concurrency": 2} | changes)
+
+
+def problems(golds, source="word_problems"):
+    return [
+        {
+            "id": f"p{i}",
+            "source": source,
+            "messages": [{"role": "user", "content": f"problem {i}"}],
+            "answer": f"so\n#### {gold}",
+        }
+        for i, gold in enumerate(golds)
+    ]
+
+
+def measured(rows, answers, system_prompt=None, **changes):
+    """accuracy.json's tasks for `answers`: (problem id, messages) -> Answer."""
+    from harness.evaluation.accuracy import measure_accuracy
+
+    found = measure_accuracy(
+        rows, lambda prompts: [answers(*prompt) for prompt in prompts], system_prompt, settings(**changes)
+    )
+    assert found["versions"]["lm-eval"]
+    return found["tasks"]
+
+
+def test_strict_and_flexible_scores_of_canned_replies():
+    def answers(prompt_id, _):
+        return Answer(prompt_id, text=CANNED[int(prompt_id[1:])][0], finish_reason="stop")
+
+    found = measured(problems([gold for _, gold, _, _ in CANNED]), answers)["word_problems"]
+    expected = [{"id": f"p{i}", "strict": case[2], "flexible": case[3]} for i, case in enumerate(CANNED)]
+    assert found["per_problem"] == expected
+    assert (found["strict"], found["flexible"], found["n"]) == (1 / 8, 7 / 8, 8)
+    assert found["strict_low"] < 1 / 8 < found["strict_high"]
+    assert found["scores_disagree"]
+    assert not found["invalid"]
+    assert found["task_version"] == 1.0
+
+
+def test_empty_cut_and_failed_replies_are_counted_apart_and_spoil_the_score():
+    texts = {
+        "p0": Answer("p0", text="#### 1", finish_reason="stop"),
+        "p1": Answer("p1", text=" ", finish_reason="stop"),
+        "p2": Answer("p2", text="well, 1", finish_reason="length"),
+        "p3": Answer("p3", error="status 500"),
+    }
+    rows = problems(["1"] * 4)
+    found = measured(rows, lambda prompt_id, _: texts[prompt_id])["word_problems"]
+    assert (found["n"], found["empty"], found["cut"], found["failed"]) == (4, 1, 1, 1)
+    assert (found["strict"], found["flexible"]) == (0.25, 0.5)
+    assert found["invalid"]
+    assert not measured(rows, lambda prompt_id, _: texts[prompt_id], error_share_max=0.5)["word_problems"]["invalid"]
+
+
+def test_the_four_faults_of_a_server_reach_the_counts(monkeypatch):
+    monkeypatch.setattr("harness.evaluation.client.RETRY_PAUSE_S", 0.0)
+    scripted = {
+        "problem 0": Scripted(content_is_null=True, finish_reason="length"),
+        "problem 1": Scripted(chunks=[[]]),
+        "problem 2": Scripted(status=500),
+        "problem 3": Scripted(chunks=[["#### ", "4"]]),
+    }
+    from harness.evaluation.accuracy import measure_accuracy
+
+    with fake_server(lambda body: scripted[body["messages"][-1]["content"]]) as fake:
+        chat = Chat(fake.url, MODEL, 8, seed=0)
+        found = measure_accuracy(problems("1234"), lambda prompts: chat.ask_all(prompts, 2, "test"), None, settings())
+    task = found["tasks"]["word_problems"]
+    assert (task["n"], task["empty"], task["cut"], task["failed"], task["strict"]) == (4, 2, 1, 1, 0.25)
+    assert len(fake.bodies) == 3 + 3  # the failing one three times
+
+
+def test_the_system_turn_and_the_user_turn_reach_the_server_as_they_are():
+    seen = {}
+
+    def answers(prompt_id, messages):
+        seen[prompt_id] = messages
+        return Answer(prompt_id, text="#### 1", finish_reason="stop")
+
+    measured(problems(["1"]), answers, system_prompt="Be brief.")
+    assert seen["p0"] == [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "problem 0"}]
+    measured(problems(["1"]), answers)
+    assert seen["p0"] == [{"role": "user", "content": "problem 0"}]
+
+
+def test_the_limit_takes_the_first_problems():
+    asked = []
+
+    def answers(prompt_id, _):
+        asked.append(prompt_id)
+        return Answer(prompt_id, text="#### 1", finish_reason="stop")
+
+    assert measured(problems("11111"), answers, limit=2)["word_problems"]["n"] == 2
+    assert asked == ["p0", "p1"]
+
+
+@pytest.mark.parametrize("rows", [[], [{"id": "i", "source": "gsm8k", "messages": [], "answer": None}]])
+def test_a_task_without_problems_says_why_it_did_not_run(rows):
+    found = measured(rows, lambda *_: pytest.fail("nothing to ask"), tasks=["gsm8k"])
+    assert found == {"gsm8k": {"not_run": "no held-out prompts of gsm8k with an answer"}}

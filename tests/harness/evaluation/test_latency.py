@@ -1,0 +1,119 @@
+"""Figures of harness.evaluation.latency: by hand from records, and through GuideLLM against a scripted server."""
+
+import json
+from types import SimpleNamespace
+
+import pytest
+
+from harness.config import Latency
+from harness.evaluation.latency import summarise
+from tests import toy
+from tests.harness.evaluation.fake_server import MODEL, Scripted, fake_server
+
+PROMPTS = [(f"p{i}", [{"role": "user", "content": f"prompt {i}"}]) for i in range(4)]
+
+
+def request(number, tokens=12, chunks=4, first_s=0.05, last_s=0.14, end_s=0.15):
+    """What GuideLLM keeps of one successful request that was sent at second 0."""
+    timings = SimpleNamespace(first_token_iteration=first_s, last_token_iteration=last_s, token_iterations=chunks)
+    return SimpleNamespace(
+        request_args=json.dumps({"body": {"messages": PROMPTS[number][1]}}),
+        info=SimpleNamespace(timings=timings, error=None),
+        output_tokens=tokens,
+        request_latency=end_s,
+        time_to_first_token_ms=first_s * 1000,
+    )
+
+
+def summary(done, failed=(), concurrency=1, failure_share_max=0.01):
+    return summarise(done, failed, PROMPTS, concurrency, failure_share_max, seed=0, resamples=200)
+
+
+def test_a_chunk_of_several_tokens_is_not_taken_for_one_token():
+    # 12 tokens in 4 chunks of 3, 30 ms apart, the first after 50 ms.
+    found = summary([request(0)])
+    assert found["itl_ms"]["mean"] == pytest.approx(90 / 11, abs=1e-3)
+    assert found["chunk_gap_ms"]["mean"] == pytest.approx(30)
+    assert found["ttft_ms"]["mean"] == pytest.approx(50)
+    assert found["output_tokens"] == 12
+
+
+def test_tokens_per_second_pools_tokens_and_time_over_requests_and_streams():
+    done = [request(0, tokens=10, end_s=1.0), request(1, tokens=30, end_s=1.0)]
+    assert summary(done)["tokens_per_s"]["value"] == pytest.approx(20)
+    found = summary(done, concurrency=4)["tokens_per_s"]
+    assert found["value"] == pytest.approx(80)
+    assert 40 <= found["low"] < found["high"] <= 120
+
+
+def test_a_reply_of_one_token_has_no_gap():
+    found = summary([request(0, tokens=1, chunks=1, last_s=0.05)])
+    assert found["itl_ms"] == found["chunk_gap_ms"] == {"mean": None, "p50": None, "p95": None}
+
+
+def test_prompts_without_a_successful_request_are_failures():
+    found = summary([request(0), request(1)], [request(2)])  # the third failed, the fourth was never sent
+    assert (found["requests"], found["failures"], found["failure_share"], found["invalid"]) == (4, 2, 0.5, True)
+    assert [record["id"] for record in found["records"]] == ["p0", "p1"]
+    assert not summary([request(0), request(1)], failure_share_max=0.5)["invalid"]
+
+
+def test_a_load_without_any_success_is_an_error_with_its_reason():
+    broken = request(0)
+    broken.info.error = "status 500"
+    with pytest.raises(RuntimeError, match="none of 4 requests succeeded: status 500"):
+        summary([], [broken])
+    with pytest.raises(RuntimeError, match="no request was sent"):
+        summary([])
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("tokenizer")
+    toy.write_tokenizer(folder)
+    return str(folder)
+
+
+def load(fake, tokenizer, concurrency, prompts=PROMPTS, failure_share_max=0.01):
+    from harness.evaluation.latency import measure_latency
+
+    settings = Latency(
+        benchmark="word_problems", concurrency=concurrency, requests=len(prompts), max_new_tokens=16,
+        failure_share_max=failure_share_max,
+    )  # fmt: skip
+    return measure_latency(fake.url, MODEL, tokenizer, prompts, settings, seed=0, resamples=200)
+
+
+@pytest.mark.slow
+def test_guidellm_times_a_scripted_stream_at_each_concurrency(tokenizer):
+    scripted = Scripted(chunks=[["a", "b", "c"]] * 4, first_delay_s=0.05, gap_s=0.03)
+    with fake_server(lambda _: scripted) as fake:
+        found = load(fake, tokenizer, [1, 2])
+    assert found["concurrency"].keys() == {"1", "2"}
+    for load_ in found["concurrency"].values():
+        assert (load_["requests"], load_["failures"], load_["output_tokens"]) == (4, 0, 48)
+        assert load_["ttft_ms"]["p50"] == pytest.approx(50, abs=20)
+        assert load_["itl_ms"]["p50"] == pytest.approx(90 / 11, abs=3)
+        assert load_["chunk_gap_ms"]["p50"] == pytest.approx(30, abs=10)
+        assert [record["id"] for record in load_["records"]] == ["p0", "p1", "p2", "p3"]
+    # Each prompt once at each concurrency, greedy, no forced length.
+    assert len(fake.bodies) == 8
+    for body in fake.bodies:
+        assert (body["temperature"], body["top_p"], body["top_k"], body["seed"]) == (0.0, 1.0, 0, 0)
+        assert body["max_completion_tokens"] == 16
+        assert "ignore_eos" not in body
+    assert [body["messages"] for body in fake.bodies[:4]] == [messages for _, messages in PROMPTS]
+
+
+@pytest.mark.slow
+def test_guidellm_counts_error_events_and_empty_replies_as_failures(tokenizer):
+    prompts = [(f"p{i}", [{"role": "user", "content": str(i)}]) for i in range(10)]
+
+    def reply(body):
+        number = int(body["messages"][0]["content"])
+        return Scripted(error_event=number in (2, 5, 7), chunks=[] if number == 9 else [["a", "b"]])
+
+    with fake_server(reply) as fake:
+        found = load(fake, tokenizer, [1], prompts)["concurrency"]["1"]
+    assert (found["requests"], found["failures"], found["invalid"]) == (10, 4, True)
+    assert {record["id"] for record in found["records"]} == {f"p{i}" for i in (0, 1, 3, 4, 6, 8)}

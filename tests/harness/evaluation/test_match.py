@@ -1,0 +1,98 @@
+"""Verdicts of harness.evaluation.match on hand-made replies."""
+
+import pytest
+
+from harness.evaluation.match import compare, first_difference
+
+NEAR_TIE = 0.5
+
+
+def reply(prompt_id, token_ids, margins=None, seconds=None, prompt=(1, 2)):
+    """`margins[i]` nats lie between token i and the next candidate, `seconds[i]` (9 where not given)."""
+    margins, seconds = margins or [5.0] * len(token_ids), seconds or [9] * len(token_ids)
+    return {
+        "id": prompt_id,
+        "source": "word_problems",
+        "prompt_token_ids": list(prompt),
+        "token_ids": token_ids,
+        "token_texts": [f"<{token}>" for token in token_ids],
+        "top_logprobs": [[[t, -0.1], [s, -0.1 - m]] for t, s, m in zip(token_ids, seconds, margins, strict=True)],
+        "spec": None,
+    }
+
+
+def only(base, variant):
+    found = compare([base], [variant], NEAR_TIE)
+    assert (found["exact"], found["total"]) == (0, 1)
+    return found["differences"][0], found["faults"]
+
+
+def test_the_first_difference_is_where_a_token_or_an_end_parts_the_replies():
+    assert first_difference([1, 2, 3], [1, 2, 3]) is None
+    assert first_difference([1, 2, 3], [1, 5, 3]) == 1
+    assert first_difference([1, 2, 3], [1, 2]) == 2
+    assert first_difference([], [1]) == 0
+
+
+def test_equal_replies_are_exact_with_wilsons_interval():
+    found = compare([reply("a", [1, 2]), reply("b", [3])], [reply("b", [3]), reply("a", [1, 2])], NEAR_TIE)
+    assert (found["exact"], found["total"], found["exact_share"], found["faults"]) == (2, 2, 1.0, 0)
+    assert found["low"] == pytest.approx(0.342, abs=1e-3)
+    assert found["differences"] == []
+
+
+def test_the_second_candidate_at_a_near_tie_is_benign():
+    base = reply("a", [1, 2, 3], margins=[5, 0.1, 5], seconds=[9, 7, 9])
+    found, faults = only(base, reply("a", [1, 7, 3]))
+    assert (found["position"], found["base_token"], found["draft_token"]) == (1, 2, 7)
+    assert (found["margin_nats"], found["verdict"], faults) == (0.1, "benign", 0)
+    assert (found["context_before"], found["base_after"], found["draft_after"]) == ("<1>", "<2><3>", "<7><3>")
+
+
+def test_the_second_candidate_at_a_wide_margin_is_a_fault():
+    found, faults = only(reply("a", [1, 2], margins=[5, 0.5], seconds=[9, 7]), reply("a", [1, 7]))
+    assert (found["verdict"], faults) == ("fault", 1)
+
+
+def test_a_token_that_was_no_candidate_is_a_fault_even_at_a_near_tie():
+    found, faults = only(reply("a", [1, 2], margins=[5, 0.1], seconds=[9, 7]), reply("a", [1, 8]))
+    assert (found["verdict"], faults) == ("fault", 1)
+
+
+def test_three_tokens_that_tie_are_benign_when_both_runs_say_so():
+    base = reply("a", [1, 2], margins=[5, 0.1], seconds=[9, 7])
+    tie, _ = only(base, reply("a", [1, 8], margins=[5, 0.2], seconds=[9, 2]))
+    assert tie["verdict"] == "benign"
+    far, _ = only(base, reply("a", [1, 8], margins=[5, 0.9], seconds=[9, 2]))
+    assert far["verdict"] == "fault"
+
+
+def test_swapped_candidates_are_benign():
+    # An exact tie: the base emitted the token that it lists second.
+    base = reply("a", [1, 2])
+    base["top_logprobs"][1] = [[7, -0.69], [2, -0.69]]
+    found, _ = only(base, reply("a", [1, 7]))
+    assert (found["margin_nats"], found["verdict"]) == (0.0, "benign")
+
+
+def test_a_reply_that_stops_early_without_an_end_token_is_a_fault():
+    found, faults = only(reply("a", [1, 2, 3]), reply("a", [1, 2]))
+    assert (found["position"], found["draft_token"], found["verdict"], faults) == (2, None, "fault", 1)
+    longer, _ = only(reply("a", [1, 2]), reply("a", [1, 2, 3]))
+    assert (longer["base_token"], longer["margin_nats"], longer["verdict"]) == (None, None, "fault")
+
+
+def test_an_end_token_at_a_near_tie_is_benign():
+    base = reply("a", [1, 2, 3], margins=[5, 0.05, 5], seconds=[9, 0, 9])
+    found, _ = only(base, reply("a", [1, 0]))
+    assert (found["position"], found["verdict"]) == (1, "benign")
+
+
+def test_replies_that_only_one_run_has_are_named_and_not_counted():
+    found = compare([reply("a", [1]), reply("b", [1])], [reply("a", [1]), reply("c", [1])], NEAR_TIE)
+    assert (found["total"], found["exact"], found["missing"]) == (1, 1, ["b", "c"])
+
+
+def test_different_prompts_under_one_id_are_an_error():
+    with pytest.raises(ValueError, match="a: base and variant were asked different prompts"):
+        compare([reply("a", [1])], [reply("a", [1], prompt=(1, 3))], NEAR_TIE)
