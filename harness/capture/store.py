@@ -1,8 +1,8 @@
 """The sharded store of replies and hidden states: a few large safetensors files and one manifest.
 
-`harness.capture` writes it (`write_shard`, `shard_record`, `write_manifest`); `harness.training`, `harness.evaluation` and
-the preflight read it (`Store`). A shard is self-describing (ids and counts stand in its header), so that a killed capture
-finds its finished shards again; the manifest is written last and makes the store whole.
+`harness.capture` writes it (`write_shard`, `shard_record`, `write_manifest`); `harness.training` and
+`harness.evaluation` read it (`Store`). A shard is self-describing (ids and counts stand in its header), so that a
+killed capture finds its finished shards again; the manifest is written last and makes the store whole.
 
 Shape letters: T = positions of one shard, S = positions of one document, A = auxiliary layers, H = verifier width,
 V = verifier vocabulary. A reply of n tokens (prompt and answer) has S = n - 1 positions: its final token never was an
@@ -102,7 +102,9 @@ def _tensors(documents: Sequence[Document], state_shape: tuple[int, ...], dtype:
     states = [document.states for document in documents]
     wrong = next((s for s in states if s.shape[1:] != state_shape or s.dtype != dtype), None)
     if wrong is not None:
-        raise FaultyDocument(f"states are {list(wrong.shape[1:])} {wrong.dtype}, the store's {list(state_shape)} {dtype}")
+        raise FaultyDocument(
+            f"states are {list(wrong.shape[1:])} {wrong.dtype}, the store's {list(state_shape)} {dtype}"
+        )
     return {
         "states": torch.cat([torch.empty(0, *state_shape, dtype=dtype), *states]),
         "token_ids": torch.cat([torch.empty(0, dtype=torch.int64), *(d.token_ids.long() for d in documents)]),
@@ -163,7 +165,10 @@ class Store:
         try:
             manifest = json.loads(path.read_text())
         except FileNotFoundError:
-            raise UserError(f"{path}: missing, so the capture is not finished. Fix: run the capture step again; finished shards are kept") from None
+            raise UserError(
+                f"{path}: missing, so the capture is not finished. "
+                "Fix: run the capture step again; finished shards are kept"
+            ) from None
         except json.JSONDecodeError as error:
             raise UserError(f"{path}: not JSON ({error}). Fix: delete the folder and capture again") from None
         if missing := MANIFEST_KEYS - manifest.keys():
@@ -179,9 +184,9 @@ class Store:
             raise UserError(f"{path}: differs from its hash in the manifest. {advice}")
         with safe_open(path, framework="pt") as shard:
             tensors = {name: shard.get_tensor(name) for name in shard.keys()}  # noqa: SIM118 - not a dict
-        offsets = tensors["offsets"]
-        if len(offsets) != record["rows"] + 1 or int(offsets[-1]) != len(tensors["token_ids"]) or len(tensors["states"]) != len(tensors["token_ids"]):
-            raise UserError(f"{path}: {len(tensors['states'])} rows of states for {len(tensors['token_ids'])} tokens. {advice}")
+        rows, tokens, offsets = len(tensors["states"]), len(tensors["token_ids"]), tensors["offsets"]
+        if len(offsets) != record["rows"] + 1 or rows != tokens or int(offsets[-1]) != tokens:
+            raise UserError(f"{path}: {rows} rows of states for {tokens} tokens. {advice}")
         return tensors
 
     def __len__(self) -> int:

@@ -40,7 +40,12 @@ def document(name: str, length: int, seed: int = 0) -> Document:
 
 def write_store(folder: Path, shards: list[list[Document]], **changes: object) -> Path:
     records = [shard_record(write_shard(folder, i, documents, FACTS)) for i, documents in enumerate(shards)]
-    manifest = dict.fromkeys(MANIFEST_KEYS) | {"shards": records, "vocab_size": VOCAB, "aux_layers": [1, 2], "last_layer": 4}
+    manifest = dict.fromkeys(MANIFEST_KEYS) | {
+        "shards": records,
+        "vocab_size": VOCAB,
+        "aux_layers": [1, 2],
+        "last_layer": 4,
+    }
     write_manifest(folder, manifest | changes)
     return folder
 
@@ -48,14 +53,17 @@ def write_store(folder: Path, shards: list[list[Document]], **changes: object) -
 def same(a: Document, b: Document) -> bool:
     tensors = (("token_ids", "states", "loss_mask"), (a, b))
     return (a.id, a.last_token) == (b.id, b.last_token) and all(
-        torch.equal(getattr(a, name), getattr(b, name)) and getattr(a, name).dtype == getattr(b, name).dtype for name in tensors[0]
+        torch.equal(getattr(a, name), getattr(b, name)) and getattr(a, name).dtype == getattr(b, name).dtype
+        for name in tensors[0]
     )
 
 
 @given(st.lists(st.lists(st.integers(1, 20), max_size=5), min_size=1, max_size=4))
 @settings(max_examples=40, deadline=None)
 def test_what_goes_in_comes_out_in_order(tmp_path_factory: pytest.TempPathFactory, lengths: list[list[int]]) -> None:
-    shards = [[document(f"{s}-{r}", length, 100 * s + r) for r, length in enumerate(rows)] for s, rows in enumerate(lengths)]
+    shards = [
+        [document(f"{s}-{r}", length, 100 * s + r) for r, length in enumerate(rows)] for s, rows in enumerate(lengths)
+    ]
     store = Store(write_store(tmp_path_factory.mktemp("store"), shards))
     written = [d for documents in shards for d in documents]
     assert len(store) == len(written)

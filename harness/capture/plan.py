@@ -1,0 +1,111 @@
+"""Which rows are captured, in which shard, and which shards an earlier run already finished.
+
+Called by `run.py`. A row that can teach nothing is dropped with a reason, never in silence. A finished shard is kept
+only if it was made from the same prompts, verifier and settings.
+"""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from harness.capture.engine import Prompt
+from harness.capture.settings import CaptureSettings
+from harness.capture.store import MANIFEST, read_facts, shard_name
+from harness.data.chat import PromptRejected, prompt_token_ids
+from harness.errors import UserError
+from harness.files import file_sha256, json_sha256, read_jsonl
+from harness.progress import log
+
+# These change how fast, how safely or under which title replies are made, not what a shard holds.
+NOT_IN_KEY = {"capture": {"max_num_seqs", "preflight_rows"}, "dropped_share_max": True, "scale": True}
+
+
+@dataclass(frozen=True)
+class Row:
+    """A prompt to be answered, or one that is dropped before (`dropped` says why)."""
+
+    prompt: Prompt
+    dropped: str | None
+
+
+def read_rows(path: Path, tokenizer: Any, settings: CaptureSettings) -> list[Row]:
+    """The rows of a prompts file with their token ids.
+
+    Raises:
+        UserError: the file is missing, empty, or names an id twice.
+    """
+    if not path.is_file():
+        raise UserError(f"{path}: no such file. Fix: make it with `python -m harness.data`")
+    rows = [_row(row, tokenizer, settings) for row in read_jsonl(path)]
+    if not rows:
+        raise UserError(f"{path}: holds no prompts. Fix: ask for rows under data.train")
+    ids = [row.prompt.id for row in rows]
+    if len(set(ids)) < len(ids):
+        twice = next(each for each in ids if ids.count(each) > 1)
+        raise UserError(f"{path}: id {twice!r} stands in it twice. Fix: make it again with `python -m harness.data`")
+    return rows
+
+
+def _row(row: dict[str, Any], tokenizer: Any, settings: CaptureSettings) -> Row:
+    try:
+        prompt = Prompt(row["id"], prompt_token_ids(tokenizer, row["messages"], settings.system_prompt))
+    except PromptRejected as rejected:
+        return Row(Prompt(row["id"], []), str(rejected))
+    room = settings.max_model_len - len(prompt.token_ids)
+    wanted = min(settings.min_supervised_tokens, settings.reply.max_new_tokens)
+    return Row(prompt, None if room >= wanted else f"prompt too long for max_model_len {settings.max_model_len}")
+
+
+def in_shards(rows: list[Row], shard_rows: int) -> list[list[Row]]:
+    """The rows in their order, cut into shards."""
+    return [rows[start : start + shard_rows] for start in range(0, len(rows), shard_rows)]
+
+
+def make_key(settings: CaptureSettings, rows: list[Row], verifier_sha256: str) -> dict[str, Any]:
+    """What a shard's content follows from."""
+    prompts = json_sha256([[row.prompt.id, row.prompt.token_ids, row.dropped] for row in rows])
+    return {"verifier": verifier_sha256, "prompts": prompts, "settings": settings.model_dump(exclude=NOT_IN_KEY)}
+
+
+def finished_shards(folder: Path, key: dict[str, Any], count: int) -> dict[int, dict[str, Any]]:
+    """Header facts of the shards that an earlier run finished; shards made from something else are deleted.
+
+    The manifest is taken away: it is written again when all shards are there.
+    """
+    found = {path: read_facts(path) for path in sorted(folder.glob("shard_*.safetensors"))}
+    (folder / MANIFEST).unlink(missing_ok=True)
+    for leftover in folder.glob(".*.partial"):
+        leftover.unlink()
+    done = {facts["index"]: facts for facts in found.values() if facts.get("key") == key and facts["index"] < count}
+    stale = [path for path in found if path.name not in {shard_name(index) for index in done}]
+    if stale:
+        fields = sorted({field for path in stale for field in _differences(found[path].get("key"), key)})
+        log(
+            f"{folder}: {len(stale)} shards of an earlier capture are made again: other {', '.join(fields) or 'number'}"
+        )
+    for path in stale:
+        path.unlink()
+    return done
+
+
+def _differences(old: Any, new: Any, name: str = "") -> list[str]:
+    """Dotted names of the fields that differ."""
+    if isinstance(old, dict) and isinstance(new, dict):
+        keys = sorted(old.keys() | new.keys())
+        return [
+            field for key in keys for field in _differences(old.get(key), new.get(key), f"{name}.{key}".lstrip("."))
+        ]
+    return [] if old == new else [name or "a header"]
+
+
+def verifier_identity(folder: Path) -> dict[str, Any]:
+    """Name and hash of the verifier: from its verifier.json, else of config and weights as they are."""
+    record = folder / "verifier.json"
+    if record.is_file():
+        content = json.loads(record.read_text())
+        return {"id": content["id"], "sha256": content["sha256"]}
+    files = sorted([*folder.glob("*.json"), *folder.glob("*.safetensors")])
+    if not files:
+        raise UserError(f"{folder}: holds no verifier. Fix: make it with `python -m harness.verifiers`")
+    return {"id": folder.name, "sha256": json_sha256({path.name: file_sha256(path) for path in files})}
