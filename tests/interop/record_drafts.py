@@ -114,6 +114,7 @@ def generate(model: str, prompts: list[list[int]], max_tokens: int) -> tuple[lis
         max_model_len=MAX_MODEL_LEN,
         max_num_batched_tokens=MAX_MODEL_LEN,  # no prompt is cut in chunks
         max_num_seqs=len(prompts),
+        num_gpu_blocks_override=64,  # of CPU memory here
         enforce_eager=True,
         enable_prefix_caching=False,
         disable_log_stats=False,

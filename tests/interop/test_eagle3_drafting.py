@@ -1,7 +1,7 @@
 """vLLM and our drafting loop compute the same drafts from the same checkpoint: hidden states, not only tokens.
 
-A tiny random float32 verifier and drafts of random weights, every flag on and off. Two requests of different lengths run
-as one batch; 0..K drafts of each proposal are forced to be accepted, so that every cache state occurs.
+A tiny random float32 verifier and drafts of random weights, every flag on and off. Two requests of different lengths
+run as one batch; 0..K drafts of each proposal are forced to be accepted, so that every cache state occurs.
 """
 
 from itertools import pairwise
