@@ -1,0 +1,241 @@
+"""A whole measurement against a scripted server, and the three commands' refusals."""
+
+import json
+import os
+import subprocess
+import sys
+from contextlib import contextmanager
+from types import SimpleNamespace
+
+import httpx
+import pytest
+
+from harness.data.chat import load_tokenizer, prompt_token_ids
+from harness.errors import UserError
+from harness.evaluation import measure as measuring
+from harness.evaluation.__main__ import main
+from harness.evaluation.settings import MeasureSettings
+from harness.files import read_jsonl, write_jsonl
+from harness.serving import ServerReport
+from tests import toy
+from tests.harness.evaluation.fake_server import MODEL, Scripted, counters_text, fake_server
+
+K = 3
+SETTINGS = {
+    "evaluate": {
+        "bootstrap_resamples": 100,
+        "acceptance": {"max_new_tokens": 16, "concurrency": 2},
+        "accuracy": {"tasks": ["word_problems", "gsm8k"], "limit": 2, "max_new_tokens": 16, "concurrency": 2},
+        "latency": {"benchmark": "word_problems", "concurrency": [1], "requests": 2, "max_new_tokens": 8},
+    },
+    "serve": {"max_model_len": 512, "max_num_seqs": 4},
+    "expected": {"method": "drafter", "num_speculative_tokens": K},
+    "scale": "smoke",
+}
+ROWS = [
+    {"id": f"{source}-{i}", "source": source, "messages": [{"role": "user", "content": f"{source} {i}"}],
+     "answer": "so\n#### 4" if source == "word_problems" else None}
+    for source in ("word_problems", "instructions") for i in range(3)
+]  # fmt: skip
+STEPS = [2, 0]  # accepted in the two verify steps of every reply
+
+
+class Engine:
+    """Counts as the real engine does, and says so under /metrics."""
+
+    def __init__(self, tokenizer):
+        self.tokenizer, self.replies, self.fake = tokenizer, 0, None
+
+    def reply(self, body):
+        self.replies += 1
+        accepted = tuple(self.replies * sum(a > j for a in STEPS) for j in range(K))
+        self.fake.metrics_text = counters_text(
+            drafts=self.replies * len(STEPS), draft_tokens=self.replies * len(STEPS) * K, per_position=accepted
+        )
+        return Scripted(
+            chunks=[["#### "], ["4", " ", "!"], ["."]],
+            prompt_token_ids=prompt_token_ids(self.tokenizer, body["messages"]),
+            spec={"per_step_accepted": STEPS, "per_step_drafted": [K] * len(STEPS)},
+        )
+
+
+def report(**changes):
+    facts = {
+        "method": "drafter", "num_speculative_tokens": K, "verifier": "verifier", "draft": "draft", "dtype": "bfloat16",
+        "max_model_len": 512, "startup_s": 1.0, "command": ["vllm", "serve"], "settings": {},
+    }  # fmt: skip
+    return ServerReport(**facts | changes)
+
+
+@pytest.fixture
+def world(tmp_path, monkeypatch):
+    """A folder with verifier and prompts, and a scripted server in place of vLLM."""
+    monkeypatch.setattr("harness.evaluation.acceptance.SETTLE_S", 0.0)
+    verifier = tmp_path / "verifier"
+    verifier.mkdir()
+    toy.write_tokenizer(verifier)
+    write_jsonl(tmp_path / "heldout.jsonl", ROWS)
+    engine = Engine(load_tokenizer(verifier))
+    found = SimpleNamespace(verifier=verifier, prompts=tmp_path / "heldout.jsonl", out=tmp_path / "out", engine=engine,
+                            report=report(verifier=str(verifier)))  # fmt: skip
+    with fake_server(engine.reply) as fake:
+        engine.fake = fake
+        fake.metrics_text = counters_text(per_position=(0,) * K)
+
+        @contextmanager
+        def running_server(*_, **__):
+            metrics = lambda: httpx.get(f"{fake.url}/metrics").text  # noqa: E731
+            yield SimpleNamespace(url=fake.url, model_name=MODEL, report=found.report, metrics=metrics)
+
+        monkeypatch.setattr(measuring, "running_server", running_server)
+        yield found
+
+
+def run(world, **changes):
+    settings = MeasureSettings.model_validate(SETTINGS | changes)
+    measuring.measure(settings, "variant", world.verifier, world.verifier, world.prompts, world.out)
+
+
+def without_latency(monkeypatch):
+    """Leave GuideLLM out: its own start takes longer than everything else."""
+    monkeypatch.setattr(measuring.Measurement, "latency", lambda *_: None)
+    monkeypatch.setattr("harness.evaluation.latency.prepare", lambda: None)
+
+
+def test_replies_acceptance_and_accuracy_of_one_variant(world, monkeypatch):
+    without_latency(monkeypatch)
+    run(world)
+    rows = read_jsonl(world.out / "replies.jsonl")
+    assert [row["id"] for row in rows] == [row["id"] for row in ROWS]
+    acceptance = json.loads((world.out / "acceptance.json").read_text())
+    assert acceptance["num_speculative_tokens"] == K
+    assert acceptance["benchmarks"].keys() == {"word_problems", "instructions"}
+    for source in acceptance["benchmarks"]:
+        figures = acceptance["benchmarks"][source]
+        assert (figures["drafts"], figures["acceptance_length_pooled"]) == (6, 2.0)
+        assert figures["acceptance_rate_per_position"] == [0.5, 0.5, 0.0]
+        assert figures["emitted_tokens_per_step"] == 2.0
+        assert all(acceptance["identity_checks"][source].values())
+    assert acceptance["request"]["temperature"] == 0.0
+    accuracy = json.loads((world.out / "accuracy.json").read_text())["tasks"]
+    assert (accuracy["word_problems"]["strict"], accuracy["word_problems"]["n"]) == (1.0, 2)
+    assert "not_run" in accuracy["gsm8k"]
+    for name in ("server.json", "acceptance.json", "accuracy.json"):
+        assert json.loads((world.out / name).read_text())["provenance"]["scale"] == "smoke"
+
+
+def test_a_variant_without_drafting_has_replies_and_no_acceptance(world, monkeypatch):
+    without_latency(monkeypatch)
+    world.report = report(verifier=str(world.verifier), method=None, num_speculative_tokens=0)
+    run(world, expected={"method": None, "num_speculative_tokens": 0})
+    acceptance = json.loads((world.out / "acceptance.json").read_text())
+    assert (acceptance["num_speculative_tokens"], acceptance["benchmarks"]) == (0, {})
+    assert len(read_jsonl(world.out / "replies.jsonl")) == len(ROWS)
+
+
+def test_a_server_that_drafts_otherwise_than_meant_is_refused_before_any_request(world, monkeypatch):
+    without_latency(monkeypatch)
+    world.report = report(verifier=str(world.verifier), num_speculative_tokens=5)
+    with pytest.raises(UserError, match=r"num_speculative_tokens is 5, not 3.* Fix:"):
+        run(world)
+    assert world.engine.replies == 0
+
+
+def test_results_of_an_earlier_run_do_not_survive_a_refusal(world, monkeypatch):
+    without_latency(monkeypatch)
+    run(world)
+    world.report = report(verifier=str(world.verifier), method="other")
+    with pytest.raises(UserError):
+        run(world)
+    assert list(world.out.iterdir()) == []
+
+
+def test_a_reply_that_cannot_fit_is_refused_before_any_request(world, monkeypatch):
+    without_latency(monkeypatch)
+    world.engine.fake.models[0]["max_model_len"] = 40
+    world.report = report(verifier=str(world.verifier), max_model_len=512)
+    with pytest.raises(UserError, match=r"max_model_len = 40: .* Fix: raise serve.max_model_len"):
+        run(world)
+    assert world.engine.replies == 0
+
+
+def test_a_server_that_fails_at_most_prompts_ends_the_run(world, monkeypatch):
+    without_latency(monkeypatch)
+    monkeypatch.setattr("harness.evaluation.client.RETRY_PAUSE_S", 0.0)
+    good = world.engine.reply
+
+    def reply(body):
+        return Scripted(status=500) if "0" not in body["messages"][0]["content"] else good(body)
+
+    world.engine.fake.reply = reply
+    with pytest.raises(RuntimeError, match=r"variant: 4 of 6 replies failed, first .*word_problems-1"):
+        run(world)
+    assert not (world.out / "replies.jsonl").exists()
+
+
+def test_more_latency_requests_than_prompts_are_refused_before_the_server_starts(world):
+    write_jsonl(world.prompts, ROWS[:1])
+    with pytest.raises(UserError, match=r"holds 1 prompts of word_problems, evaluate.latency.requests = 2 .* Fix:"):
+        run(world)
+
+
+@pytest.mark.slow
+def test_every_file_of_a_variant_is_written(world):
+    run(world)
+    assert {path.name for path in world.out.iterdir()} == set(measuring.FILES)
+    latency = json.loads((world.out / "latency.json").read_text())["concurrency"]["1"]
+    assert (latency["requests"], latency["failures"], latency["output_tokens"]) == (2, 0, 10)
+    assert [record["id"] for record in latency["records"]] == ["word_problems-0", "word_problems-1"]
+
+
+def refused(monkeypatch, *arguments):
+    monkeypatch.setattr(sys, "argv", ["evaluation", *map(str, arguments)])
+    with pytest.raises(UserError) as caught:
+        main()
+    return str(caught.value)
+
+
+def test_match_writes_its_file_with_provenance(tmp_path, monkeypatch):
+    row = {"id": "a", "source": "s", "prompt_token_ids": [1], "token_ids": [2], "token_texts": ["x"],
+           "top_logprobs": [[[2, -0.1], [3, -4.0]]], "spec": None}  # fmt: skip
+    for name in ("none", "variant"):
+        write_jsonl(tmp_path / name / "replies.jsonl", [row])
+    arguments = ["match", "--settings", '{"near_tie_nats": 0.5, "scale": "full"}', "--base", tmp_path / "none"]
+    arguments += ["--variant", tmp_path / "variant", "--out", tmp_path / "match.json"]
+    monkeypatch.setattr(sys, "argv", ["evaluation", *map(str, arguments)])
+    main()
+    found = json.loads((tmp_path / "match.json").read_text())
+    assert (found["exact"], found["total"], found["provenance"]["scale"]) == (1, 1, "full")
+
+
+def test_match_without_replies_names_the_file_and_the_step(tmp_path, monkeypatch):
+    said = refused(monkeypatch, "match", "--settings", '{"near_tie_nats": 0.5, "scale": "full"}', "--base", tmp_path,
+                   "--variant", tmp_path, "--out", tmp_path / "match.json")  # fmt: skip
+    assert said.startswith(
+        f"{tmp_path / 'replies.jsonl'}: no such file. Fix: run `python -m harness.evaluation measure`"
+    )
+
+
+def test_an_unknown_setting_is_named(tmp_path, monkeypatch):
+    said = refused(monkeypatch, "match", "--settings", '{"near_tie_nat": 0.5, "scale": "full"}', "--base", tmp_path,
+                   "--variant", tmp_path, "--out", tmp_path / "match.json")  # fmt: skip
+    assert "near_tie_nats" in said
+
+
+def test_the_command_ends_with_code_2_and_one_line(tmp_path):
+    command = [
+        sys.executable,
+        "-m",
+        "harness.evaluation",
+        "measure",
+        "--settings",
+        json.dumps(SETTINGS),
+        "--variant",
+        "v",
+    ]
+    for name in ("model", "verifier", "prompts", "out"):
+        command += [f"--{name}", str(tmp_path / name)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=os.environ, timeout=60)
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[-1].startswith(f"error: {tmp_path / 'prompts'}: no such file. Fix: run")
+    assert "Traceback" not in done.stderr
