@@ -1,0 +1,62 @@
+"""What the steps write is what the report reads: outputs of the steps' own functions go through the report's types."""
+
+from harness.evaluation import acceptance, match, parity
+from harness.evaluation.client import Answer
+from harness.provenance import collect
+from harness.training.validation import Walk, walk_metrics
+from reports import formats
+from reports.rows import machine
+
+
+def reply(number: int, tokens: list[int], margin_nats: float = 0.1) -> dict:
+    """A line of replies.jsonl whose every token nearly ties with token 9."""
+    return {
+        "id": f"p{number}", "source": "word_problems", "prompt_token_ids": [1, 2], "token_ids": tokens,
+        "token_texts": [f" t{token}" for token in tokens],
+        "top_logprobs": [[(token, -1.0), (9, -1.0 - margin_nats)] for token in tokens],
+        "spec": {"accepted_per_step": [1, 0], "drafted_per_step": [3, 3]},
+    }  # fmt: skip
+
+
+def test_the_match_of_two_variants_is_read():
+    found = match.compare([reply(0, [5, 6]), reply(1, [5, 6])], [reply(0, [5, 6]), reply(1, [5, 9])], 0.5)
+    read = formats.MatchFile.model_validate(found)
+    assert (read.exact, read.total, read.faults, read.near_tie_nats) == (1, 2, 0, 0.5)
+    assert read.differences[0].verdict == "benign"
+    assert (read.differences[0].context_before, read.differences[0].draft_after) == (" t5", " t9")
+
+
+def test_the_acceptance_of_a_source_is_read():
+    spec = {"accepted_per_step": [0, 1], "drafted_per_step": [3, 3]}
+    answers = [Answer(id=f"p{n}", token_ids=[4, 5, 6, 7], spec=spec) for n in range(2)]
+    counted = acceptance.Counters(4, 12, 2, (2, 0, 0))
+    figures = acceptance.benchmark(counted, answers, 100, 0)
+    checks = acceptance.identity_checks(figures, counted, answers)
+    content = {"num_speculative_tokens": 3, "benchmarks": {"s": figures}, "identity_checks": {"s": checks}}
+    read = formats.AcceptanceFile.model_validate(content)
+    assert read.benchmarks["s"].acceptance_length_pooled == 1.5
+    assert all(read.identity_checks["s"].values())
+
+
+def test_the_acceptance_of_a_source_without_drafts_is_read():
+    counted = acceptance.Counters(0, 0, 0, (0, 0, 0))
+    figures = acceptance.benchmark(counted, [Answer(id="p", token_ids=[4, 5])], 100, 0)
+    assert formats.Benchmark.model_validate(figures).acceptance_length_pooled is None
+
+
+def test_parity_is_read():
+    rows = [reply(n, [5, 6, 7, 8]) for n in range(3)]
+    found = parity.compare(rows, [[1, 0]] * 3, 3, 100, 0)
+    read = formats.ParityFile.model_validate(found).benchmarks["word_problems"]
+    assert (read.gap, read.within, read.served_length) == (0.0, True, 1.5)
+
+
+def test_the_validation_of_training_is_read():
+    figures = walk_metrics(Walk(4, [2, 1, 0]))
+    assert figures["acceptance_length_pooled"] == 1.75
+
+
+def test_provenance_of_this_machine_is_read():
+    read = formats.Provenance.model_validate(collect({"a": 1}, 3, "smoke"))
+    assert (read.seed, read.scale) == (3, "smoke")
+    assert " cores of " in machine(read)
