@@ -1,4 +1,4 @@
 """Prompts: `python -m harness.data` writes train.jsonl, heldout.jsonl and sources.json.
 
-`chat` turns messages into the token ids that the server makes of them; it is used by every step that talks to a verifier.
+`chat` turns messages into the token ids that the server makes of them; every step that talks to a verifier uses it.
 """

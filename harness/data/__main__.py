@@ -1,4 +1,4 @@
-"""`python -m harness.data --settings JSON --verifier models/<name> --out results/<t>/prompts`: called by the rule `prompts`."""
+"""`python -m harness.data --settings JSON --verifier DIR --out DIR`: called by the rule `prompts`."""
 
 import argparse
 from pathlib import Path

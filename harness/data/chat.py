@@ -37,7 +37,7 @@ def load_tokenizer(verifier: Path) -> Any:
 
 
 def with_system_turn(messages: list[Message], system_prompt: str | None) -> list[Message]:
-    """`messages`, led by `system_prompt` if there is one. None leaves a default system turn to the template, as the server does."""
+    """`messages`, led by `system_prompt`; None leaves a default system turn to the template, as the server does."""
     if system_prompt is None or (messages and messages[0]["role"] == "system"):
         return messages
     return [{"role": "system", "content": system_prompt}, *messages]

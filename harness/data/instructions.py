@@ -1,7 +1,7 @@
 """Instructions over topics, made here: explain, describe, list, compare, letters, stories. No gold answers, no network.
 
-Called by `sources.py`. A form and its topic decide the split (`is_heldout`), so no held-out prompt asks for a form about a
-topic that was trained on in that form, whatever the seed.
+Called by `sources.py`. A form and its topic decide the split (`is_heldout`), so no held-out prompt asks for a form
+about a topic that was trained on in that form, whatever the seed.
 """
 
 import hashlib
@@ -11,13 +11,20 @@ from itertools import zip_longest
 
 HELDOUT_SHARE = 0.2
 TOPICS = (
-    "the sun,volcanoes,bread,rain,bees,trees,rivers,mountains,the moon,coffee,tea,bicycles,trains,airplanes,ships,bridges,castles,"
-    "libraries,schools,hospitals,gardens,farms,forests,deserts,oceans,islands,snow,wind,clouds,rainbows,dogs,cats,horses,elephants,"
-    "whales,penguins,owls,butterflies,frogs,ants,music,painting,dancing,cooking,reading,writing,chess,football,swimming,running,"
-    "photography,computers,robots,the internet,electricity,batteries,magnets,gravity,atoms,stars,planets,telescopes,maps,clocks,"
-    "money,markets,democracy,friendship,sleep,exercise,vegetables,fruit,cheese,chocolate,glass,paper,wood,metal,plastic,recycling"
-).split(",")
-PEOPLE = ("a child", "a student", "a friend", "a teacher", "a new colleague", "a grandparent", "a traveller", "a beginner")
+    "the sun", "volcanoes", "bread", "rain", "bees", "trees", "rivers", "mountains", "the moon", "coffee", "tea",
+    "bicycles", "trains", "airplanes", "ships", "bridges", "castles", "libraries", "schools", "hospitals",
+    "gardens", "farms", "forests", "deserts", "oceans", "islands", "snow", "wind", "clouds", "rainbows", "dogs",
+    "cats", "horses", "elephants", "whales", "penguins", "owls", "butterflies", "frogs", "ants", "music",
+    "painting", "dancing", "cooking", "reading", "writing", "chess", "football", "swimming", "running",
+    "photography", "computers", "robots", "the internet", "electricity", "batteries", "magnets", "gravity", "atoms",
+    "stars", "planets", "telescopes", "maps", "clocks", "money", "markets", "democracy", "friendship", "sleep",
+    "exercise", "vegetables", "fruit", "cheese", "chocolate", "glass", "paper", "wood", "metal", "plastic",
+    "recycling",
+)  # fmt: skip
+PEOPLE = (
+    "a child", "a student", "a friend", "a teacher", "a new colleague", "a grandparent", "a traveller",
+    "a beginner",
+)  # fmt: skip
 FORMS = {
     "explain": "Explain {topic} to {person} in one paragraph.",
     "describe": "Describe {topic} to {person} in three sentences.",

@@ -42,21 +42,32 @@ def prepare(settings: Settings, verifier: Path, folder: Path) -> dict[str, Any]:
             rows, entry = _one_source(source, split, settings.data, tokenizer)
             splits[split] += rows
             entries.append(entry)
-            log(f"{split}: {source.source}: {entry['not_run'] or str(entry['rows']) + ' prompts'}{_said(entry['dropped'])}")
+            done = entry["not_run"] or f"{entry['rows']} prompts"
+            log(f"{split}: {source.source}: {done}{_said(entry['dropped'])}")
         if not splits[split]:
-            raise UserError(f"data.{split}: the data set is empty. Fix: list a source that can be had, such as word_problems")
+            raise UserError(
+                f"data.{split}: the data set is empty. Fix: list a source that can be had, such as word_problems"
+            )
     _refuse_leaks(splits)
     return _write(splits, entries, settings, folder)
 
 
 def _one_source(source: PromptSource, split: str, data: Data, tokenizer: Any) -> tuple[list[Row], dict[str, Any]]:
-    entry = {"source": source.source, "split": split, "rows_asked": source.rows, "rows": 0, "not_run": None, "dropped": {}}
+    entry = {
+        "source": source.source,
+        "split": split,
+        "rows_asked": source.rows,
+        "rows": 0,
+        "not_run": None,
+        "dropped": {},
+    }
     try:
         rows = rows_of(source, split == "heldout", data.folder, data.seed)
     except Unavailable as error:
         if not source.optional:
             raise UserError(
-                f"data.{split}: {source.source}: {error}. Fix: set data.folder, connect once, or mark the source `optional: true`"
+                f"data.{split}: {source.source}: {error}. "
+                "Fix: set data.folder, connect once, or mark the source `optional: true`"
             ) from None
         return [], entry | {"not_run": str(error)}
     kept, lengths, dropped = _renderable(rows, data.system_prompt, tokenizer)
@@ -65,12 +76,17 @@ def _one_source(source: PromptSource, split: str, data: Data, tokenizer: Any) ->
             f"data.{split}: {source.source}: {len(rows) - len(kept)} of {len(rows)} prompts dropped{_said(dropped)}. "
             f"Fix: change the source or the system prompt, or raise data.dropped_share_max ({data.dropped_share_max})"
         )
-    sizes = {"prompt_tokens_max": max(lengths, default=0), "prompt_tokens_mean": round(sum(lengths) / max(len(lengths), 1), 1)}
+    sizes = {
+        "prompt_tokens_max": max(lengths, default=0),
+        "prompt_tokens_mean": round(sum(lengths) / max(len(lengths), 1), 1),
+    }
     return kept, entry | {"rows": len(kept), "dropped": dict(dropped)} | sizes
 
 
-def _renderable(rows: list[Row], system_prompt: str | None, tokenizer: Any) -> tuple[list[Row], list[int], Counter[str]]:
-    """Rows that the chat template accepts, their prompt lengths in tokens, and how many were dropped for which reason."""
+def _renderable(
+    rows: list[Row], system_prompt: str | None, tokenizer: Any
+) -> tuple[list[Row], list[int], Counter[str]]:
+    """Rows that the chat template accepts, their lengths in tokens, and how many were dropped for which reason."""
     kept, lengths, dropped = [], [], Counter[str]()
     for row in rows:
         try:
@@ -90,10 +106,15 @@ def _refuse_leaks(splits: dict[str, list[Row]]) -> None:
     shared = sorted(train.keys() & heldout.keys())
     if shared:
         example = f"{train[shared[0]]} and {heldout[shared[0]]}"
-        raise UserError(f"data: {len(shared)} prompts are in both splits, such as {example}. Fix: remove them from one of the two files")
+        raise UserError(
+            f"data: {len(shared)} prompts are in both splits, such as {example}. "
+            "Fix: remove them from one of the two files"
+        )
 
 
-def _write(splits: dict[str, list[Row]], entries: list[dict[str, Any]], settings: Settings, folder: Path) -> dict[str, Any]:
+def _write(
+    splits: dict[str, list[Row]], entries: list[dict[str, Any]], settings: Settings, folder: Path
+) -> dict[str, Any]:
     (folder / "sources.json").unlink(missing_ok=True)
     for split, rows in splits.items():
         write_jsonl(folder / f"{split}.jsonl", rows)

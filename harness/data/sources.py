@@ -1,6 +1,7 @@
 """Every prompt source by name: rows of a split, in an order that the seed decides.
 
-Called by `prepare.py`. A row: id, source, messages, answer (ends in `#### N`) or None, category or None; `turns` for later user turns.
+Called by `prepare.py`. A row: id, source, messages, answer (ends in `#### N`) or None, category or None; `turns` holds
+later user turns where there are any.
 """
 
 import random
@@ -28,9 +29,13 @@ def rows_of(source: PromptSource, heldout: bool, folder: str | None, seed: int) 
     rows = list(islice(made, source.rows))
     if len(rows) < source.rows:
         raise UserError(
-            f"data.{split}: {source.source}: rows = {source.rows}, but only {len(rows)} distinct rows exist. Fix: ask for {len(rows)} at most"
+            f"data.{split}: {source.source}: rows = {source.rows}, but only {len(rows)} distinct rows exist. "
+            f"Fix: ask for {len(rows)} at most"
         )
-    return [{"id": f"{source.source}-{split}-{number:05d}", "source": source.source, **row} for number, row in enumerate(rows)]
+    return [
+        {"id": f"{source.source}-{split}-{number:05d}", "source": source.source, **row}
+        for number, row in enumerate(rows)
+    ]
 
 
 def _make(name: str, heldout: bool, folder: str | None, seed: int) -> Any:
@@ -44,7 +49,9 @@ def _make(name: str, heldout: bool, folder: str | None, seed: int) -> Any:
     if not heldout:
         raise UserError("data.train: mt_bench has no training split. Fix: list it under data.heldout")
     asked = mt_bench(folder)
-    return _shuffled([_row(row["turns"][0], None, row["category"]) | {"turns": row["turns"][1:]} for row in asked], seed)
+    return _shuffled(
+        [_row(row["turns"][0], None, row["category"]) | {"turns": row["turns"][1:]} for row in asked], seed
+    )
 
 
 def _row(text: str, answer: str | None, category: str | None) -> Row:

@@ -15,10 +15,16 @@ from functools import cache
 OPERATORS = {"+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.floordiv}
 HELDOUT_SHARE = 0.25
 NAMES = (
-    "Ava Ben Carla Diego Emma Farid Grace Hugo Ines Jonas Kira Liam Mona Noah Olga Pedro Rosa Sam Tara Umar Vera Will Yuki Zoe"
-).split()
-THINGS = "apples marbles pencils stickers books coins shells cookies tickets balloons stamps buttons cards flowers bottles candles".split()
-PLACES = ("bakery", "school", "farm", "library", "toy shop", "garden", "office", "market")
+    "Ava", "Ben", "Carla", "Diego", "Emma", "Farid", "Grace", "Hugo", "Ines", "Jonas", "Kira", "Liam", "Mona",
+    "Noah", "Olga", "Pedro", "Rosa", "Sam", "Tara", "Umar", "Vera", "Will", "Yuki", "Zoe",
+)  # fmt: skip
+THINGS = (
+    "apples", "marbles", "pencils", "stickers", "books", "coins", "shells", "cookies", "tickets", "balloons",
+    "stamps", "buttons", "cards", "flowers", "bottles", "candles",
+)  # fmt: skip
+PLACES = (
+    "bakery", "school", "farm", "library", "toy shop", "garden", "office", "market",
+)  # fmt: skip
 REQUEST = 'Work it out step by step, then write "#### " and the number.'
 
 
@@ -116,7 +122,10 @@ TEMPLATES = (
         {"x": range(2, 10), "y": range(2, 10), "change": range(1, 21)},
         "At the {place} one ticket costs {x} dollars. {a} buys {y} tickets and pays with {paid} dollars. "
         "How many dollars does {a} get back?",
-        (("cost", "x * y", "The tickets cost {work} dollars."), ("back", "paid - cost", "{a} gets back {work} dollars.")),
+        (
+            ("cost", "x * y", "The tickets cost {work} dollars."),
+            ("back", "paid - cost", "{a} gets back {work} dollars."),
+        ),
         (("cost_given", "x * y"), ("paid", "cost_given + change")),
     ),
     Template(
@@ -187,6 +196,8 @@ def _problems(template: Template, heldout: bool, shuffle: random.Random) -> Iter
 
 def word_problems(heldout: bool, seed: int) -> Iterator[tuple[str, str, str]]:
     """All problems of a split as (category, question, answer), one of each template in turn until all are used up."""
-    streams = [_problems(template, heldout, random.Random(f"{seed}:{heldout}:{template.name}")) for template in TEMPLATES]
+    streams = [
+        _problems(template, heldout, random.Random(f"{seed}:{heldout}:{template.name}")) for template in TEMPLATES
+    ]
     for turn in itertools.zip_longest(*streams):
         yield from (problem for problem in turn if problem is not None)

@@ -1,4 +1,4 @@
 """Where a verifier comes from: `python -m harness.verifiers` leaves one folder in Hugging Face layout under models/.
 
-`prepare` makes and checks the folder; `weights` reads from it what drafts take over. Used by the rules and every later step.
+`prepare` makes and checks the folder; `weights` reads from it what drafts take over. Every later step uses it.
 """

@@ -1,6 +1,7 @@
 """Makes models/<name>/ and its verifier.json, or finds that they are as they should be and leaves them alone.
 
-Called by `python -m harness.verifiers`. verifier.json: id, source, source_sha256, sha256 (of the table of files), files, checks, provenance.
+Called by `python -m harness.verifiers`. verifier.json: id, source, source_sha256, sha256 (of the table of files),
+files, checks, provenance.
 """
 
 import json
@@ -40,13 +41,14 @@ def prepare(settings: Settings, folder: Path) -> dict[str, Any]:
             log(f"{settings.verifier.id}: making {folder}")
             fetch(settings.verifier, fresh)
             record = _record(settings, source, fresh)
-            record["checks"] = run_checks(fresh, settings.checks)
+            record["checks"] = run_checks(fresh, settings.verifier.id, settings.checks)
             write_json(fresh / RECORD, record)
     elif _asked(record["checks"]) != _asked([check.model_dump() for check in settings.checks]):
-        record["checks"] = run_checks(folder, settings.checks)
+        record["checks"] = run_checks(folder, settings.verifier.id, settings.checks)
         write_json(folder / RECORD, record)
     margins = [f"{min(check['margin_min_nats'].values()):.1f}" for check in record["checks"]]
-    log(f"{settings.verifier.id}: {folder} is whole; {len(margins)} known answers right, least margins {', '.join(margins)} nats")
+    known = f"{len(margins)} known answers right, least margins {', '.join(margins) or 'none'} nats"
+    log(f"{settings.verifier.id}: {folder} is whole; {known}")
     return record
 
 
@@ -55,7 +57,9 @@ def _asked(checks: list[dict[str, Any]]) -> list[tuple[str, str]]:
 
 
 def _record(settings: Settings, source: str, folder: Path) -> dict[str, Any]:
-    files = {path.name: {"bytes": path.stat().st_size, "sha256": file_sha256(path)} for path in sorted(folder.iterdir())}
+    files = {
+        path.name: {"bytes": path.stat().st_size, "sha256": file_sha256(path)} for path in sorted(folder.iterdir())
+    }
     return {
         "id": settings.verifier.id,
         "source": settings.verifier.model_dump(),
@@ -85,6 +89,10 @@ def _intact(path: Path, file: dict[str, Any]) -> bool:
 
 def _refuse_foreign_files(folder: Path) -> None:
     """Replacing a folder deletes what is in it, so it must hold nothing but a model."""
-    foreign = [path.name for path in folder.iterdir() if path.is_dir() or path.suffix not in KEPT_SUFFIXES] if folder.exists() else []
+    held = sorted(folder.iterdir()) if folder.exists() else []
+    foreign = [path.name for path in held if path.is_dir() or path.suffix not in KEPT_SUFFIXES]
     if foreign:
-        raise UserError(f"{folder}: holds {', '.join(sorted(foreign)[:5])}, which this step did not write. Fix: move it away or use another --out")
+        named = ", ".join(foreign[:5])
+        raise UserError(
+            f"{folder}: holds {named}, which this step did not write. Fix: move it away or use another --out"
+        )

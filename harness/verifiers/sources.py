@@ -15,12 +15,19 @@ from harness.files import file_sha256, json_sha256
 from harness.verifiers import wheel
 
 KEPT_SUFFIXES = (".json", ".safetensors", ".jinja", ".txt", ".model")
-TRACES_OF_THE_MAKER = ("_name_or_path", "_model_name_or_path", "name_or_path", "_from_model_config", "is_local", "local_files_only")
+TRACES_OF_THE_MAKER = (
+    "_name_or_path",
+    "_model_name_or_path",
+    "name_or_path",
+    "_from_model_config",
+    "is_local",
+    "local_files_only",
+)
 EDITED_FILES = ("config.json", "tokenizer_config.json", "generation_config.json")
 
 
 def source_sha256(verifier: Verifier) -> str:
-    """Hash of what the verifier is made from; for the hub the pinned commit stands for the content, so no network is needed.
+    """Hash of what the verifier is made from; the hub's pinned commit stands for its content, so that needs no network.
 
     Raises:
         UserError: the source is not there.
@@ -54,12 +61,19 @@ def fetch(verifier: Verifier, folder: Path) -> None:
 def _existing_folder(verifier: FolderVerifier) -> Path:
     folder = Path(verifier.path)
     if not folder.is_dir():
-        raise UserError(f"verifier {verifier.id}: {verifier.path}: no such folder. Fix: put the model there or correct verifier.path")
+        raise UserError(
+            f"verifier {verifier.id}: {verifier.path}: no such folder. "
+            "Fix: put the model there or correct verifier.path"
+        )
     return folder
 
 
 def _model_files(folder: Path) -> list[Path]:
-    return sorted(path for path in folder.iterdir() if path.is_file() and path.suffix in KEPT_SUFFIXES and path.name != "verifier.json")
+    return sorted(
+        path
+        for path in folder.iterdir()
+        if path.is_file() and path.suffix in KEPT_SUFFIXES and path.name != "verifier.json"
+    )
 
 
 def _link_files(source: Path, folder: Path) -> None:
@@ -84,13 +98,21 @@ def _download(verifier: HubVerifier) -> Path:
         return Path(snapshot_download(verifier.id, revision=verifier.revision, allow_patterns=kept))
     except HfHubHTTPError as error:
         status = error.response.status_code if error.response is not None else "no"
-        raise UserError(f"{where}: the hub answered with status {status}. Fix: check id and revision, and log in for a gated model") from None
+        raise UserError(
+            f"{where}: the hub answered with status {status}. Fix: check id and revision, and log in for a gated model"
+        ) from None
     except (LocalEntryNotFoundError, OSError) as error:
         if getattr(error, "errno", None) == 28:  # ENOSPC has its own message
             raise
         offline = os.environ.get("HF_HUB_OFFLINE", "0") not in ("", "0")
-        cause = "HF_HUB_OFFLINE is set and the cache does not hold it" if offline else f"the hub cannot be reached ({type(error).__name__})"
-        raise UserError(f"{where}: {cause}. Fix: connect once, or download it elsewhere and use `source: folder`") from None
+        cause = (
+            "HF_HUB_OFFLINE is set and the cache does not hold it"
+            if offline
+            else f"the hub cannot be reached ({type(error).__name__})"
+        )
+        raise UserError(
+            f"{where}: {cause}. Fix: connect once, or download it elsewhere and use `source: folder`"
+        ) from None
 
 
 def _remove_traces(path: Path) -> None:
@@ -109,8 +131,12 @@ def _require_complete(verifier: Verifier, folder: Path) -> None:
         "config.json": "config.json" in names,
         "weights in safetensors": any(name.endswith(".safetensors") for name in names),
         "a tokenizer": any(name in names for name in ("tokenizer.json", "tokenizer.model", "vocab.json")),
-        "a chat template": "chat_template.jinja" in names or (templates.exists() and "chat_template" in json.loads(templates.read_text())),
+        "a chat template": "chat_template.jinja" in names
+        or (templates.exists() and "chat_template" in json.loads(templates.read_text())),
     }
     missing = ", ".join(thing for thing, there in wanted.items() if not there)
     if missing:
-        raise UserError(f"verifier {verifier.id}: the source lacks {missing}. Fix: name an instruction-tuned model saved as safetensors")
+        raise UserError(
+            f"verifier {verifier.id}: the source lacks {missing}. "
+            "Fix: name an instruction-tuned model saved as safetensors"
+        )

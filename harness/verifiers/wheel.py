@@ -5,6 +5,7 @@ Called by `sources.py`. The package is never imported: such packages pull in run
 
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 from harness.config import WheelVerifier
 from harness.errors import UserError
@@ -23,17 +24,22 @@ def find(verifier: WheelVerifier) -> Path:
     except metadata.PackageNotFoundError:
         raise UserError(f"verifier {verifier.id}: the package {wanted} is not installed. {repair}") from None
     if distribution.version != verifier.version:
-        raise UserError(f"verifier {verifier.id}: {verifier.package} {distribution.version} is installed, not {verifier.version}. {repair}")
+        raise UserError(
+            f"verifier {verifier.id}: {verifier.package} {distribution.version} is installed, "
+            f"not {verifier.version}. {repair}"
+        )
     found = [entry for entry in distribution.files or [] if entry.name == Path(verifier.file).name]
     located = Path(str(distribution.locate_file(found[0]))) if found else None
     if located is None or not located.is_file():
         held = ", ".join(sorted(e.name for e in distribution.files or [] if e.suffix == ".gguf")) or "none"
-        raise UserError(f"verifier {verifier.id}: {wanted} holds no file {verifier.file} (GGUF files there: {held}). {repair}")
+        raise UserError(
+            f"verifier {verifier.id}: {wanted} holds no file {verifier.file} (GGUF files there: {held}). {repair}"
+        )
     return located
 
 
 def dequantise(gguf: Path, folder: Path) -> None:
-    """Write `gguf` to `folder` in Hugging Face layout: bf16 safetensors, config, tokenizer, chat template, generation config."""
+    """Write `gguf` to `folder` as bf16 safetensors with config, tokenizer, chat template and generation config."""
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig, GgufConfig
     from transformers.utils import logging
@@ -51,10 +57,10 @@ def dequantise(gguf: Path, folder: Path) -> None:
     tokenizer.save_pretrained(folder)
 
 
-def _restore_digit_splitting(tokenizer, gguf: Path) -> None:  # noqa: ANN001 - a transformers tokenizer
+def _restore_digit_splitting(tokenizer: Any, gguf: Path) -> None:
     """Split digits off before the byte-level step where the GGUF asks for it.
 
-    transformers 5.19 ignores `tokenizer.ggml.pre`; for `smollm` that turns the one token of a blank line before a digit into two.
+    transformers 5.19 ignores `tokenizer.ggml.pre`: without it a blank line before a digit becomes two tokens, not one.
     """
     from gguf import GGUFReader
     from tokenizers import pre_tokenizers

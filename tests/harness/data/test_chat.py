@@ -17,19 +17,26 @@ STRICT = (
     "{{ raise_exception('roles must alternate') }}{% endif %}{{ m['role'] }}:{{ m['content'] }}\n{% endfor %}"
 )
 THINKING = (
-    "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'].split('</think>')[-1] }}<|im_end|>\n{% endfor %}"
+    "{% for m in messages %}<|im_start|>{{ m['role'] }}\n"
+    "{{ m['content'].split('</think>')[-1] }}<|im_end|>\n{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>assistant\n<think>\n{% endif %}"
 )
 OWN_SYSTEM = (
     "{% if messages[0]['role'] != 'system' %}<|im_start|>system\nBe kind.<|im_end|>\n{% endif %}" + toy.CHAT_TEMPLATE
 )
-TOOLS = "{% for m in messages %}{{ m['role'] }}:{{ m['content'] }}{{ m['tool_calls'] | tojson if m['tool_calls'] else '' }}\n{% endfor %}"
+TOOLS = (
+    "{% for m in messages %}{{ m['role'] }}:{{ m['content'] }}"
+    "{{ m['tool_calls'] | tojson if m['tool_calls'] else '' }}\n{% endfor %}"
+)
 QUESTION = [{"role": "user", "content": "How many?"}]
 
 
 def tokenizer(template=toy.CHAT_TEMPLATE, backend=None):
     made = PreTrainedTokenizerFast(
-        tokenizer_object=backend or toy.tokenizer(), bos_token=toy.TURN_START, eos_token=toy.TURN_END, pad_token=toy.END_OF_TEXT
+        tokenizer_object=backend or toy.tokenizer(),
+        bos_token=toy.TURN_START,
+        eos_token=toy.TURN_END,
+        pad_token=toy.END_OF_TEXT,
     )
     made.chat_template = template
     return made
@@ -78,7 +85,7 @@ def test_a_tool_call_and_its_result_reach_the_template():
 
 def test_loss_falls_on_the_reply_and_its_end_token_by_token():
     prompt = prompt_token_ids(tokenizer(), QUESTION)
-    reply = tokenizer().encode("Six.", add_special_tokens=False) + [toy.TURN_END_ID]
+    reply = [*tokenizer().encode("Six.", add_special_tokens=False), toy.TURN_END_ID]
     ids = prompt + reply
     expected = [("prompt", i) for i in prompt] + [("reply", i) for i in reply]
     marked = [("reply" if on else "prompt", i) for i, on in zip(ids, loss_mask(len(prompt), len(ids)), strict=True)]
@@ -87,10 +94,10 @@ def test_loss_falls_on_the_reply_and_its_end_token_by_token():
 
 
 def test_all_of_a_thinking_reply_carries_loss_and_the_templates_opening_tag_none():
-    """The generation prompt opens the tag; rendering the reply again would lose the thinking, so ids are kept as served."""
+    """The generation prompt opens the tag; rendering the reply again would lose the thinking: ids stay as served."""
     thinking = tokenizer(THINKING)
     prompt = prompt_token_ids(thinking, QUESTION)
-    served = thinking.encode("two and four</think>Six.", add_special_tokens=False) + [toy.TURN_END_ID]
+    served = [*thinking.encode("two and four</think>Six.", add_special_tokens=False), toy.TURN_END_ID]
     ids, mask = prompt + served, loss_mask(len(prompt), len(prompt) + len(served))
     assert thinking.decode(prompt).endswith("<think>\n")
     assert [i for i, on in zip(ids, mask, strict=True) if on] == served
@@ -120,7 +127,7 @@ def test_a_verifier_without_a_chat_template_is_named(tmp_path):
     settings = json.loads((tmp_path / "tokenizer_config.json").read_text())
     del settings["chat_template"]
     (tmp_path / "tokenizer_config.json").write_text(json.dumps(settings))
-    with pytest.raises(UserError, match="no chat template. Fix: "):
+    with pytest.raises(UserError, match=r"no chat template\. Fix: "):
         load_tokenizer(tmp_path)
-    with pytest.raises(UserError, match="tokenizer_config.json"):
+    with pytest.raises(UserError, match=r"tokenizer_config\.json"):
         load_tokenizer(tmp_path / "nowhere")

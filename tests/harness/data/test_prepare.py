@@ -8,13 +8,13 @@ import sys
 import pytest
 from transformers import PreTrainedTokenizerFast
 
+from harness.config import validate
 from harness.data import benchmarks
 from harness.data import prepare as step
 from harness.data.benchmarks import Unavailable
 from harness.data.prepare import Settings, prepare
 from harness.errors import UserError
 from harness.files import file_sha256, read_jsonl
-from harness.config import validate
 from tests import toy
 
 WORD = {"source": "word_problems", "rows": 30}
@@ -40,7 +40,9 @@ def folder(tmp_path):
     for split in ("train", "test"):
         lines = [json.dumps({"question": f"{split} {i}?", "answer": f"So {i}.\n#### {i}"}) for i in range(20)]
         (tmp_path / "gsm8k" / f"{split}.jsonl").write_text("\n".join(lines))
-    lines = [json.dumps({"question_id": i, "category": "math", "turns": [f"Question {i}", f"And {i}?"]}) for i in range(4)]
+    lines = [
+        json.dumps({"question_id": i, "category": "math", "turns": [f"Question {i}", f"And {i}?"]}) for i in range(4)
+    ]
     (tmp_path / "mt_bench" / "question.jsonl").write_text("\n".join(lines))
     return tmp_path
 
@@ -60,20 +62,29 @@ def test_rows_files_and_counts_agree(verifier, tmp_path):
     assert [row["source"] for row in train] == ["word_problems"] * 30 + ["instructions"] * 12
     assert len({row["id"] for row in train}) == 42 and train[0]["id"] == "word_problems-train-00000"
     assert train[0]["answer"].split()[-2] == "####" and train[-1]["answer"] is None
-    assert [(entry["split"], entry["rows"]) for entry in sources["sources"]] == [("train", 30), ("train", 12), ("heldout", 30)]
+    assert [(entry["split"], entry["rows"]) for entry in sources["sources"]] == [
+        ("train", 30),
+        ("train", 12),
+        ("heldout", 30),
+    ]
     assert sources == json.loads((tmp_path / "sources.json").read_text())
     assert sources["files"] == {name: file_sha256(tmp_path / name) for name in ("train.jsonl", "heldout.jsonl")}
     assert sources["provenance"]["seed"] == 1
 
 
 def test_the_same_settings_write_the_same_bytes_and_another_seed_others(verifier, tmp_path):
-    first, again, other = (prepare(settings(seed=seed), verifier, tmp_path / str(i))["files"] for i, seed in enumerate((1, 1, 2)))
+    first, again, other = (
+        prepare(settings(seed=seed), verifier, tmp_path / str(i))["files"] for i, seed in enumerate((1, 1, 2))
+    )
     assert first == again
     assert first["train.jsonl"] != other["train.jsonl"] and first["heldout.jsonl"] != other["heldout.jsonl"]
 
 
 def test_benchmarks_come_from_the_folder_and_keep_gold_answers_and_later_turns(verifier, folder, tmp_path):
-    train, heldout = [{"source": "gsm8k", "rows": 20}], [{"source": "gsm8k", "rows": 5}, {"source": "mt_bench", "rows": 4}]
+    train, heldout = (
+        [{"source": "gsm8k", "rows": 20}],
+        [{"source": "gsm8k", "rows": 5}, {"source": "mt_bench", "rows": 4}],
+    )
     prepare(settings(train, heldout, folder=str(folder)), verifier, tmp_path / "out")
     held = read_jsonl(tmp_path / "out" / "heldout.jsonl")
     assert all(row["messages"][0]["content"].startswith("test ") for row in held[:5])
@@ -85,7 +96,10 @@ def test_benchmarks_come_from_the_folder_and_keep_gold_answers_and_later_turns(v
 def test_an_optional_source_that_cannot_be_had_is_reported_with_the_reason(verifier, tmp_path):
     heldout = [WORD, {"source": "gsm8k", "rows": 5, "optional": True}]
     sources = prepare(settings(heldout=heldout), verifier, tmp_path)
-    assert sources["sources"][-1]["not_run"] == "data.folder is not set, and the hub does not give openai/gsm8k (ConnectionError)"
+    assert (
+        sources["sources"][-1]["not_run"]
+        == "data.folder is not set, and the hub does not give openai/gsm8k (ConnectionError)"
+    )
     assert sources["sources"][-1]["rows"] == 0
 
 
@@ -93,7 +107,10 @@ def test_an_optional_source_that_cannot_be_had_is_reported_with_the_reason(verif
     ("wanted", "said"),
     [
         (settings(heldout=[{"source": "gsm8k", "rows": 5}]), "data.heldout: gsm8k: data.folder is not set"),
-        (settings(heldout=[{"source": "gsm8k", "rows": 5}], folder="nowhere"), "nowhere/gsm8k/test.jsonl does not exist"),
+        (
+            settings(heldout=[{"source": "gsm8k", "rows": 5}], folder="nowhere"),
+            "nowhere/gsm8k/test.jsonl does not exist",
+        ),
         (settings(heldout=[{"source": "gsm8k", "rows": 5, "optional": True}]), "data.heldout: the data set is empty"),
         (settings([{"source": "mt_bench", "rows": 5}]), "data.train: mt_bench has no training split"),
         (settings([{"source": "word_problems", "rows": 10**7}]), "word_problems: rows = 10000000, but only "),
@@ -109,7 +126,7 @@ def test_a_data_set_that_cannot_be_had_is_one_line_with_the_fix(wanted, said, ve
 def test_a_benchmark_smaller_than_asked_says_how_many_rows_exist(verifier, folder, tmp_path):
     twice = (folder / "gsm8k" / "train.jsonl").read_text()
     (folder / "gsm8k" / "train.jsonl").write_text(f"{twice}\n{twice}")
-    with pytest.raises(UserError, match="rows = 21, but only 20 distinct rows exist. Fix: ask for 20 at most"):
+    with pytest.raises(UserError, match=r"rows = 21, but only 20 distinct rows exist\. Fix: ask for 20 at most"):
         prepare(settings([{"source": "gsm8k", "rows": 21}], folder=str(folder)), verifier, tmp_path / "out")
 
 
@@ -122,7 +139,9 @@ def test_a_prompt_in_both_splits_is_refused(verifier, folder, tmp_path):
 
 def strict_tokenizer(refused):
     made = PreTrainedTokenizerFast(tokenizer_object=toy.tokenizer())
-    made.chat_template = f"{{% if {refused!r} in messages[0]['content'] %}}{{{{ raise_exception('not this') }}}}{{% endif %}}x"
+    made.chat_template = (
+        f"{{% if {refused!r} in messages[0]['content'] %}}{{{{ raise_exception('not this') }}}}{{% endif %}}x"
+    )
     return made
 
 
@@ -136,12 +155,22 @@ def test_a_prompt_that_the_template_refuses_is_dropped_and_counted(verifier, fol
 
 def test_more_refusals_than_the_limit_fail_the_step(verifier, folder, tmp_path, monkeypatch):
     monkeypatch.setattr(step, "load_tokenizer", lambda _: strict_tokenizer("train 1"))  # 1 and 10 to 19
-    with pytest.raises(UserError, match="11 of 20 prompts dropped; 11 dropped: template: not this. Fix: "):
+    with pytest.raises(UserError, match=r"11 of 20 prompts dropped; 11 dropped: template: not this\. Fix: "):
         prepare(settings([{"source": "gsm8k", "rows": 20}], folder=str(folder)), verifier, tmp_path / "out")
 
 
 def test_the_command_ends_with_one_line_and_exit_code_2(tmp_path):
-    command = [sys.executable, "-m", "harness.data", "--settings", settings().model_dump_json(), "--verifier", "nowhere", "--out", str(tmp_path)]
+    command = [
+        sys.executable,
+        "-m",
+        "harness.data",
+        "--settings",
+        settings().model_dump_json(),
+        "--verifier",
+        "nowhere",
+        "--out",
+        str(tmp_path),
+    ]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 2
     assert done.stderr.strip() == (

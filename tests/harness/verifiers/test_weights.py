@@ -22,7 +22,10 @@ def change_config(folder, **changes):
 
 def change_tensors(folder, drop=(), **changes):
     tensors = load_file(folder / "model.safetensors")
-    save_file({name: changes.get(name, tensor) for name, tensor in tensors.items() if name not in drop}, folder / "model.safetensors")
+    save_file(
+        {name: changes.get(name, tensor) for name, tensor in tensors.items() if name not in drop},
+        folder / "model.safetensors",
+    )
 
 
 def shard(folder):
@@ -68,7 +71,9 @@ def test_a_nested_text_model_is_opened_and_its_own_norm_is_taken(tmp_path):
     toy.write_verifier(tmp_path)
     inner = json.loads((tmp_path / "config.json").read_text())
     del inner["tie_word_embeddings"]
-    (tmp_path / "config.json").write_text(json.dumps({"model_type": "outer", "tie_word_embeddings": False, "text_config": inner}))
+    (tmp_path / "config.json").write_text(
+        json.dumps({"model_type": "outer", "tie_word_embeddings": False, "text_config": inner})
+    )
     tensors = load_file(tmp_path / "model.safetensors")
     nested = {name.replace("model.", "model.language_model."): tensor for name, tensor in tensors.items()}
     save_file(nested | {"model.visual.norm.weight": torch.zeros(8)}, tmp_path / "model.safetensors")
@@ -82,7 +87,10 @@ def test_a_nested_text_model_is_opened_and_its_own_norm_is_taken(tmp_path):
     [
         (lambda folder: (folder / "config.json").unlink(), "config.json: no such file"),
         (lambda folder: (folder / "config.json").write_text("{"), "config.json: not JSON"),
-        (lambda folder: (folder / "config.json").write_text("{}"), "holds no hidden_size, vocab_size, num_hidden_layers"),
+        (
+            lambda folder: (folder / "config.json").write_text("{}"),
+            "holds no hidden_size, vocab_size, num_hidden_layers",
+        ),
         (lambda folder: (folder / "model.safetensors").unlink(), "model.safetensors: no such file"),
         (lambda folder: (folder / "model.safetensors").write_bytes(b"broken"), "model.safetensors: damaged"),
         (lambda folder: change_tensors(folder, drop=[EMBEDDING]), "wanted one tensor embed_tokens.weight, found none"),
