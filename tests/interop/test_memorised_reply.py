@@ -1,0 +1,75 @@
+"""From one reply to a served draft: a draft that has learned a reply by heart is accepted whole by vLLM.
+
+Whatever is out of step between states, targets, training, export and serving costs acceptance here.
+"""
+
+import pytest
+import torch
+
+import algorithms
+from algorithms.contract import Batch
+from algorithms.vocabulary import choose
+from harness.verifiers.weights import load_weights
+from tests import toy
+from tests.interop.serving import serve_drafts
+
+pytestmark = pytest.mark.slow
+
+TOKENS = 3  # drafted a step
+AUX_LAYERS = [1, 3, 5]
+SERVED_TOKENS = 1 + 6 * (TOKENS + 1)  # the prefill's own, then six full steps
+REPLY_TOKENS = SERVED_TOKENS + 12  # the last steps of a reply have no target to learn from
+STEPS_MAX = 1500
+
+
+@torch.no_grad()
+def greedy_document(folder, prompt: list[int]) -> Batch:
+    """Prompt and greedy reply with the verifier's states, by transformers."""
+    from transformers import AutoModelForCausalLM
+
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, local_files_only=True).eval()
+    tokens = torch.tensor(prompt)
+    for _ in range(REPLY_TOKENS):
+        tokens = torch.cat((tokens, model(tokens[None]).logits[0, -1].argmax()[None]))
+    kept = {}
+    model.model.norm.register_forward_pre_hook(lambda _, given: kept.update(last=given[0][0]))
+    states = model(tokens[None], output_hidden_states=True).hidden_states
+    return Batch(
+        token_ids_S=tokens,
+        aux_states_SAH=torch.stack([states[layer][0] for layer in AUX_LAYERS], dim=1),
+        last_state_SH=kept["last"],
+        loss_mask_S=torch.arange(len(tokens)) >= len(prompt),
+        document_S=torch.zeros(len(tokens), dtype=torch.long),
+    )
+
+
+def learn_by_heart(batch: Batch, verifier) -> torch.nn.Module:
+    kind = algorithms.load("eagle3")
+    config = kind.Config(speculative_tokens=TOKENS, ttt_steps=TOKENS, norm_output=True)
+    counts = torch.bincount(batch.token_ids_S[batch.loss_mask_S], minlength=toy.VOCABULARY)
+    draft = kind.build(config, verifier, choose(counts, 64, [toy.TURN_END_ID]), AUX_LAYERS)
+    objective = kind.objective(config, verifier, draft)
+    optimizer = torch.optim.Adam([p for p in draft.parameters() if p.requires_grad], lr=2e-3)
+    for _ in range(STEPS_MAX):
+        optimizer.zero_grad()
+        out = objective(batch)
+        if min(out.metrics[f"agree_step_{k}"] for k in range(1, TOKENS + 1)) == 1.0 and out.loss.item() < 0.02:
+            return draft
+        out.loss.backward()
+        optimizer.step()
+    raise AssertionError(f"not learned in {STEPS_MAX} steps: {out.metrics}")
+
+
+def test_every_draft_of_a_memorised_reply_is_accepted(tmp_path):
+    folder = toy.write_verifier(tmp_path / "verifier")
+    prompt = torch.randint(0, 256, (20,), generator=torch.Generator().manual_seed(7)).tolist()
+    batch = greedy_document(folder, prompt)
+    toy.write_draft(tmp_path / "draft", learn_by_heart(batch, load_weights(folder)), "verifier")
+    served = serve_drafts(tmp_path, "verifier", [prompt], SERVED_TOKENS, {"draft": len(AUX_LAYERS)}, forced=False)[
+        "draft"
+    ]
+    reply = batch.token_ids_S[len(prompt) :][:SERVED_TOKENS].tolist()
+    assert served.replies == served.plain == [reply]
+    counted = {name.removeprefix("vllm:spec_decode_"): value for name, value in served.counters.items()}
+    assert counted["num_drafts"] == 6
+    assert 1 + counted["num_accepted_tokens"] / counted["num_drafts"] == TOKENS + 1
