@@ -1,10 +1,13 @@
 """`vllm serve ...`, started faster: `python -m harness.serving.launch serve MODEL ...` runs vLLM's own command line.
 
-Called by `running_server`. Two things differ from `vllm`, neither in what is computed. On CPU the engine process is
-forked from this one, which has imported everything already; vLLM would start a fresh one that imports it all again.
-And no process outlives its parent, however the parent ends.
+Called by `running_server`. What is computed is the same; on CPU these differ from `vllm`:
+- the engine process is forked from this one, which has imported everything; vLLM would start a fresh one that imports
+  it all again, and another to look at the model's class;
+- large libraries that vLLM's dependencies import if they can, and that serving does not use, are left out;
+- no process outlives its parent, however the parent ends.
 """
 
+import gc
 import multiprocessing
 import os
 import sys
@@ -12,14 +15,31 @@ import sys
 from harness.serving.environment import is_cpu_build
 from harness.serving.processes import die_with_parent
 
+UNUSED_LIBRARIES = ("chardet", "pandas", "scipy", "sklearn")
+
+
+def _import_engine() -> None:
+    """Import here what the server and the engine need, without the garbage collector walking it all again and again."""
+    for library in UNUSED_LIBRARIES:
+        sys.modules[library] = None  # type: ignore[assignment]  # "not installed" to whoever asks
+    gc.disable()
+    import vllm.entrypoints.cli.main
+    import vllm.entrypoints.cli.serve
+    import vllm.v1.engine.async_llm
+    import vllm.v1.engine.core
+    import vllm.v1.worker.cpu_worker  # noqa: F401
+
+    gc.freeze()
+    gc.enable()
+
 
 def _fork_engine() -> None:
-    """Import what the engine process needs here, and let vLLM fork that process instead of spawning it."""
-    import vllm.v1.engine.core
+    """Let vLLM fork its engine process, and look at model classes in this process: no GPU can be touched by either."""
+    import vllm.model_executor.models.registry
     import vllm.v1.engine.utils
-    import vllm.v1.worker.cpu_worker
 
     vllm.v1.engine.utils.get_mp_context = lambda: multiprocessing.get_context("fork")
+    vllm.model_executor.models.registry._run_in_subprocess = lambda inspect: inspect()
 
 
 def main() -> None:
@@ -27,6 +47,7 @@ def main() -> None:
     die_with_parent()
     os.register_at_fork(after_in_child=die_with_parent)
     if is_cpu_build():
+        _import_engine()
         _fork_engine()
     from vllm.entrypoints.cli.main import main as vllm_main
 

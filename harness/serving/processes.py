@@ -92,7 +92,7 @@ def _signal_group(group: int, number: int) -> None:
         return
 
 
-def stop_group(process: subprocess.Popen, grace_s: float = STOP_GRACE_S) -> None:
+def stop_group(process: subprocess.Popen, grace_s: float) -> None:
     """End `process` and every process of its group: politely first, by force after `grace_s` seconds."""
     group = process.pid
     _signal_group(group, signal.SIGTERM)
@@ -136,8 +136,8 @@ def serving_process(
 ) -> Iterator[tuple[subprocess.Popen, float]]:
     """Run `command` in a process group of its own until the block ends, however it ends.
 
-    A parent that is killed outright cannot clean up: for that case the command calls `die_with_parent` itself. Enter the
-    block in a thread that lives as long as the block does.
+    A parent that is killed outright cannot clean up: for that case the command calls `die_with_parent` itself. Enter
+    the block in a thread that lives as long as the block does.
 
     Args:
         command: program and arguments.
@@ -172,4 +172,4 @@ def serving_process(
                 error.add_note(f"{ended}; {log} ends with:\n{log_tail(log)}")
             raise
     finally:
-        stop_group(process)
+        stop_group(process, STOP_GRACE_S)

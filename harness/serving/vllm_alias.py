@@ -6,6 +6,7 @@ The alias is a `vllm` entry among the installed packages that holds metadata onl
 
 import base64
 import hashlib
+import shutil
 import sysconfig
 from importlib import metadata
 from pathlib import Path
@@ -15,6 +16,7 @@ from harness.files import replacing_folder
 from harness.serving.environment import CPU_DISTRIBUTION
 
 ALIAS = "vllm"
+INSTALLER = "specproof\n"
 
 
 def _files(version: str, folder: str) -> dict[str, str]:
@@ -23,7 +25,7 @@ def _files(version: str, folder: str) -> dict[str, str]:
         "METADATA": f"Metadata-Version: 2.1\nName: {ALIAS}\nVersion: {version}+cpu\n"
         f"Summary: Other name of {CPU_DISTRIBUTION}; metadata only\nRequires-Dist: {CPU_DISTRIBUTION}=={version}\n",
         "WHEEL": "Wheel-Version: 1.0\nGenerator: specproof\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
-        "INSTALLER": "specproof\n",
+        "INSTALLER": INSTALLER,
     }
     rows = []
     for name, content in files.items():
@@ -34,15 +36,15 @@ def _files(version: str, folder: str) -> dict[str, str]:
 
 def install_alias(packages: Path) -> str:
     """Write the alias into the site-packages folder `packages`, unless `vllm` is there; say what was done."""
-    installed = {d.metadata["Name"].lower(): d.version for d in metadata.distributions(path=[str(packages)])}
-    if ALIAS in installed:
-        if CPU_DISTRIBUTION not in installed or installed[ALIAS] == f"{installed[CPU_DISTRIBUTION]}+cpu":
-            return f"{ALIAS} {installed[ALIAS]} is there already"
-        (packages / f"{ALIAS}-{installed[ALIAS]}.dist-info").rename(packages / f"~{ALIAS}.dist-info")
+    installed = {d.metadata["Name"].lower(): d for d in metadata.distributions(path=[str(packages)])}
     if CPU_DISTRIBUTION not in installed:
         return f"{CPU_DISTRIBUTION} is not installed: nothing to do"
-    version = installed[CPU_DISTRIBUTION]
+    version = installed[CPU_DISTRIBUTION].version
     folder = packages / f"{ALIAS}-{version}+cpu.dist-info"
+    if found := installed.get(ALIAS):
+        if found.version == f"{version}+cpu" or found.read_text("INSTALLER") != INSTALLER:
+            return f"{ALIAS} {found.version} is there already"
+        shutil.rmtree(packages / f"{ALIAS}-{found.version}.dist-info")
     with replacing_folder(folder) as partial:
         for name, content in _files(version, folder.name).items():
             (partial / name).write_text(content)
