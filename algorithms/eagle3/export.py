@@ -95,19 +95,25 @@ def export(draft: Draft) -> tuple[dict[str, Any], dict[str, Tensor]]:
 
 
 def restore(content: dict[str, Any], tensors: dict[str, Tensor], verifier: VerifierWeights) -> Draft:
-    """The draft that `export` described; a full-vocabulary draft may leave its head to the verifier.
+    """The draft that `export` or another tool described; keys that may be absent take the server's defaults.
+
+    A full-vocabulary draft may leave its head to the verifier.
 
     Raises:
         KeyError: the config lacks a key. RuntimeError: a tensor is missing, unknown or of another shape.
+        ValueError: some layers have a sliding window and some have none.
     """
-    layer = content["transformer_layer_config"]
+    given = content["transformer_layer_config"]
+    layer = {"layer_types": ["full_attention"] * given["num_hidden_layers"]} | given
+    if len(set(layer["layer_types"])) > 1:
+        raise ValueError(f"layer_types = {layer['layer_types']}: layers of two kinds. Fix: use drafts with one kind")
     shape = Shape(
         layer=layer,
         aux_layers=aux_layers_of(content),
-        target_hidden_size=content["target_hidden_size"],
-        draft_vocab_size=content["draft_vocab_size"],
+        target_hidden_size=content.get("target_hidden_size") or layer["hidden_size"],
+        draft_vocab_size=content["draft_vocab_size"] or layer["vocab_size"],
         speculative_tokens=content["speculators_config"]["proposal_methods"][0]["speculative_tokens"],
-        **{flag: content[flag] for flag in FLAGS},
+        **{flag: content.get(flag, False) for flag in FLAGS},
     )
     weights = {name: tensor for name, tensor in tensors.items() if name not in ("d2t", "t2d", "embed_tokens.weight")}
     full = torch.arange(layer["vocab_size"])

@@ -4,6 +4,7 @@ Shape letters: V = verifier vocabulary, H = verifier width, D = draft vocabulary
 """
 
 from collections.abc import Iterator
+from math import isclose
 from typing import Any
 
 import torch
@@ -64,7 +65,7 @@ def norm_epsilon(subject: Subject) -> Iterator[Saying]:
     """A small loss everywhere."""
     ours = subject.layer["rms_norm_eps"]
     theirs = subject.verifier.config.get("rms_norm_eps", ours)
-    if ours != theirs:
+    if not isclose(ours, theirs, rel_tol=1e-6):  # conversions round it to float32
         found = f"rms_norm_eps {ours}, the verifier has {theirs}"
         yield "fault", found, "write the value used in training; accept this if it was the draft's own"
 

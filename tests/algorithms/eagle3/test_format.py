@@ -50,6 +50,20 @@ def test_a_draft_of_another_width_than_its_verifier_needs_its_own_embedding(veri
     assert FORMAT.required_tensors(content)["fc.weight"] == (64, 3 * 128)
 
 
+def test_a_checkpoint_that_leaves_out_what_it_may_is_restored_with_the_servers_defaults(verifier):
+    draft = toy.random_draft(verifier, draft_vocab_size=toy.VOCABULARY)
+    content, tensors = EAGLE3.export(draft)
+    for key in ("norm_before_fc", "fc_norm", "norm_output", "target_hidden_size"):
+        del content[key]
+    content["draft_vocab_size"] = None
+    content["transformer_layer_config"] = dict(content["transformer_layer_config"])
+    del content["transformer_layer_config"]["layer_types"], tensors["lm_head.weight"]
+    assert FORMAT.required_tensors(content).keys() <= tensors.keys()
+    tokens, states = torch.arange(9), torch.randn(8, 3, 64)
+    drafts = [EAGLE3.propose(d, tokens, states, 3) for d in (draft, EAGLE3.restore(content, tensors, verifier))]
+    assert torch.equal(*drafts)
+
+
 BASE = {"layers": 2, "seed": 1}
 CHANGES = [
     *({flag: True} for flag in FLAGS if flag != "norm_before_residual"),
