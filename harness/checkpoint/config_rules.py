@@ -111,7 +111,7 @@ def rope_written(subject: Subject) -> Iterator[Saying]:
         )
     if rope.get("mrope_section") is not None:
         yield "fault", "mrope_section in the draft's RoPE", "remove it: drafting is over text positions"
-    needs = ROPE_NEEDS.get(rope["rope_type"])
+    needs = ROPE_NEEDS.get(str(rope["rope_type"]))
     if needs is None:
         yield "fault", f"rope_type {rope['rope_type']!r}", f"use one of {', '.join(ROPE_NEEDS)}"
     elif missing := [key for key in needs if rope.get(key) is None]:

@@ -76,6 +76,12 @@ class TransformerLayer(BaseModel):
     max_position_embeddings: int = Field(ge=1, description="write the verifier's value")
     rms_norm_eps: float = Field(gt=0, description="write the value used in training")
     hidden_act: str = Field(pattern="^silu$", description="use silu: the server has no other")
+    rope_parameters: dict[str, Any] | None = Field(None, description="write the verifier's rope_parameters")
+    layer_types: list[str] | None = Field(None, description="write one for each draft layer")
+    sliding_window: int | None = Field(None, ge=1, description="write the width in tokens, or null")
+    attention_bias: bool = Field(False, description="use true or false")
+    mlp_bias: bool = Field(False, description="use true or false")
+    num_aux_hidden_states: int | None = Field(None, ge=1, description="write the number of layer ids")
 
 
 class DraftConfig(BaseModel):

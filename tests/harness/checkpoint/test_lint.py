@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from torch import Tensor
 
 from harness.checkpoint.findings import Finding, Subject, VerifierFacts
@@ -199,16 +201,16 @@ def test_a_sound_draft_has_no_fault_and_every_rule_answers(sound):
 
 
 @pytest.mark.parametrize(
-    "settings",
+    "knobs",
     [
         {"architecture": "qwen3", "layers": 2, "draft_vocab_size": toy.VOCABULARY},
         {"fc_norm": True, "norm_output": True, "sliding_window": 8, "aux_layers": (0, 2, 4, 6)},
         {"train_head": True, "norm_before_residual": False, "aux_layers": (2,)},
     ],
 )
-def test_drafts_of_every_kind_are_sound_as_exported(folders, tmp_path, settings):
+def test_drafts_of_every_kind_are_sound_as_exported(folders, tmp_path, knobs):
     verifier = folders[1]
-    draft = toy.write_draft(tmp_path / "draft", toy.random_draft(load_weights(verifier), **settings), "toy/verifier")
+    draft = toy.write_draft(tmp_path / "draft", toy.random_draft(load_weights(verifier), **knobs), "toy/verifier")
     config, tensors = open_checkpoint(draft)
     assert faults(lint(Subject(config, tensors, algorithm_of(config), [], read_facts(verifier)))) == set()
 
@@ -233,6 +235,30 @@ def test_rules_that_need_the_verifier_say_so_without_it(sound):
     findings = lint(Subject(config, tensors, algorithm_of(config)))
     assert {f.rule for f in findings if f.verdict == "not checked"} >= {"verifier-sizes", "stop-tokens", "max-position"}
     assert faults(findings) == set()
+
+
+def paths(content: Any, here: tuple = ()) -> list[tuple]:
+    """Where every value of a JSON object stands."""
+    inner = content.items() if isinstance(content, dict) else enumerate(content) if isinstance(content, list) else ()
+    return [path for key, value in inner for path in [(*here, key), *paths(value, (*here, key))]]
+
+
+ANY_JSON = st.one_of(
+    st.none(), st.booleans(), st.integers(-3, 400), st.floats(allow_nan=False), st.text(max_size=4)
+) | st.lists(st.integers(-1, 9), max_size=3)
+
+
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_any_wrong_value_anywhere_gives_findings_and_never_an_exception(sound, data):
+    def defect(parts: Parts) -> None:
+        *way, last = data.draw(st.sampled_from(paths(parts["config"])))
+        inside = parts["config"]
+        for key in way:
+            inside = inside[key]
+        inside[last] = data.draw(ANY_JSON | st.dictionaries(st.text(max_size=3), ANY_JSON, max_size=2))
+
+    assert examined(sound, defect)
 
 
 def test_rules_wait_for_a_well_formed_config(sound):
