@@ -52,19 +52,20 @@ def replacing_folder(path: Path) -> Iterator[Path]:
 def write_json(path: Path, content: Any) -> None:
     """Write `content` as indented JSON, whole or not at all."""
     with replacing(path) as partial:
-        partial.write_text(json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+        partial.write_text(json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n", encoding="utf-8")
 
 
 def write_jsonl(path: Path, rows: Iterable[dict[str, Any]]) -> None:
     """Write one JSON object a line, whole or not at all."""
-    with replacing(path) as partial, partial.open("w") as out:
+    with replacing(path) as partial, partial.open("w", encoding="utf-8") as out:
         for row in rows:
             out.write(json.dumps(row, ensure_ascii=False, allow_nan=False) + "\n")
 
 
 def read_jsonl(path: Path) -> list[dict[str, Any]]:
     """Read a file written by `write_jsonl`."""
-    return [json.loads(line) for line in path.read_text().splitlines() if line]
+    # Not splitlines(): it also breaks at characters such as U+2028, which JSON leaves as they are inside a text.
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").split("\n") if line]
 
 
 def file_sha256(path: Path) -> str:

@@ -49,7 +49,12 @@ def training(reproduction: Reproduction, algorithm: str) -> dict[str, Any]:
 
 
 def measure(reproduction: Reproduction, variant: str) -> dict[str, Any]:
-    """For `harness.evaluation measure` of one variant, with what its server must report of itself."""
+    """For `harness.evaluation measure` of one variant, with what its server must report of itself.
+
+    The limit of near ties is read by `match` alone, so that it is the same for every measurement.
+    """
+    evaluate = reproduction.evaluate.model_copy(update={"near_tie_nats": 1.0})
+    reproduction = reproduction.model_copy(update={"evaluate": evaluate})
     if variant == "none":
         return measure_settings(reproduction, Expected())
     if variant == "ngram":

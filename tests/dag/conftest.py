@@ -12,7 +12,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 STEPS = ("verifiers", "data", "capture", "training", "checkpoint", "evaluation")
-TARGET = "reproduce_smollm2_135m_smoke"
+TARGET = "reproduce_toy_smoke"
 
 
 @dataclass(frozen=True)
@@ -56,11 +56,19 @@ class Toy:
         }
 
     def replace(self, name: str, old: str, new: str) -> None:
-        """Change one text in one file."""
+        """Change one text in one file; an empty `old` appends `new`."""
         path = self.root / name
         content = path.read_text()
+        if not old:
+            path.write_text(content + new)
+            return
         assert old in content, f"{name} no longer holds {old!r}"
         path.write_text(content.replace(old, new, 1))
+
+
+def _stand_in(command: Path, step: str) -> None:
+    """Put the stub before the command's own code, whose imports still say what the step depends on."""
+    command.write_text(f'import stub\n\nstub.run("{step}")\nraise SystemExit\n{command.read_text()}')
 
 
 def make_toy(folder: Path) -> Toy:
@@ -71,9 +79,12 @@ def make_toy(folder: Path) -> Toy:
         shutil.copytree(ROOT / name, root / name, ignore=ignore)
     for name in ("Snakefile", "tests/dag/stub.py"):
         shutil.copy(ROOT / name, root / Path(name).name)
+    (root / "reproductions" / "toy").mkdir()
+    shutil.copy(ROOT / "tests" / "toy_reproduction.yaml", root / "reproductions" / "toy" / "reproduction.yaml")
+    (root / "reproductions" / "toy" / "published.yaml").write_text("[]\n")
     for step in STEPS:
-        (root / "harness" / step / "__main__.py").write_text(f'import stub\n\nstub.run("{step}")\n')
-    (root / "reports" / "__main__.py").write_text('import stub\n\nstub.run("reports")\n')
+        _stand_in(root / "harness" / step / "__main__.py", step)
+    _stand_in(root / "reports" / "__main__.py", "reports")
     return Toy(root)
 
 

@@ -22,13 +22,13 @@ AFTER_CAPTURE = {"train", "lint", "measure", "match", "parity", "report"}
 def test_without_a_target_the_targets_are_listed(toy: Toy):
     done = toy.snakemake()
     assert done.returncode == 0
-    for target in load_all():
+    for target in [*load_all(), "toy", "toy_smoke"]:
         assert f"  reproduce_{target}" in done.stdout
 
 
 def test_a_dry_run_of_every_target_is_clean_and_leaves_no_file(toy: Toy):
     before = toy.files()
-    for target in load_all():
+    for target in [*load_all(), "toy"]:
         done = toy.snakemake("-n", f"reproduce_{target}")
         assert done.returncode == 0, done.stdout
         assert "Error" not in done.stdout and "Warning" not in done.stdout
@@ -42,7 +42,7 @@ def test_every_step_runs_once_and_then_nothing_is_left_to_do(finished_toy: Toy):
         "parity", "reports", "training eagle3", "verifiers",
     ]  # fmt: skip
     assert finished_toy.jobs() == set()
-    assert finished_toy.jobs("reproduce_smollm2_135m") == ALL - {"verifier"}, "the verifier is shared by both scales"
+    assert finished_toy.jobs("reproduce_toy") == ALL - {"verifier"}, "the verifier is shared by both scales"
 
 
 def test_no_two_timed_steps_ran_at_once_although_there_were_cores(finished_toy: Toy):
@@ -53,14 +53,13 @@ def test_no_two_timed_steps_ran_at_once_although_there_were_cores(finished_toy: 
 def test_every_step_leaves_its_log_and_its_benchmark(finished_toy: Toy):
     root = finished_toy.root
     logs = {str(path.relative_to(root / "logs")) for path in (root / "logs").rglob("*.log")}
-    target = "smollm2_135m_smoke"
+    target = "toy_smoke"
     assert {f"{target}/capture.log", f"{target}/train/eagle3.log", f"{target}/measure/none.log"} <= logs
     costs = root / "results" / target / "benchmarks"
     assert {"capture.tsv", "report.tsv", "prompts.tsv"} <= {path.name for path in costs.iterdir()}
 
 
-REPRODUCTION = "reproductions/smollm2_135m/reproduction.yaml"
-MEASURED = {"measure", "match", "parity", "report"}
+REPRODUCTION = "reproductions/toy/reproduction.yaml"
 REPLY = "      max_new_tokens: 48\n  training"
 CHANGES = [
     ("a comment in the settings", REPRODUCTION, "verifier:\n", "verifier:  # the embedded one\n", set()),
@@ -72,11 +71,11 @@ CHANGES = [
     ("a known answer", REPRODUCTION, "verifier_checks:", "verifier_checks:\n  - {prompt: a, answer: b}", ALL),
     ("n-gram's look-up", REPRODUCTION, "ngram:\n", "ngram:\n  lookup_max: 5\n", {"measure", "match", "report"}),
     ("a gate", REPRODUCTION, "accuracy_drop_max: 1.0", "accuracy_drop_max: 0.9", {"report"}),
-    ("the near-tie limit", REPRODUCTION, "evaluate:\n", "evaluate:\n  near_tie_nats: 0.4\n", MEASURED),
-    ("code of the report", "reports/gates.py", "def check_gates", "X = 1\n\n\ndef check_gates", {"report"}),
-    ("code of the algorithm", "algorithms/eagle3/drafting.py", "def ", "X = 1\n\n\ndef ", AFTER_CAPTURE),
-    ("code of the capture", "harness/capture/run.py", "def ", "X = 1\n\n\ndef ", {"capture", *AFTER_CAPTURE}),
-    ("code of the plumbing", "harness/progress.py", "def ", "X = 1\n\n\ndef ", set()),
+    ("the near-tie limit", REPRODUCTION, "evaluate:\n", "evaluate:\n  near_tie_nats: 0.4\n", {"match", "report"}),
+    ("code of the report", "reports/gates.py", "", "X = 1\n", {"report"}),
+    ("code of the algorithm", "algorithms/eagle3/drafting.py", "", "X = 1\n", AFTER_CAPTURE),
+    ("code of the capture", "harness/capture/run.py", "", "X = 1\n", {"capture", *AFTER_CAPTURE}),
+    ("code of the plumbing", "harness/progress.py", "", "X = 1\n", set()),
 ]
 
 
@@ -97,7 +96,7 @@ def test_a_change_runs_again_what_depends_on_it_and_nothing_else(
 
 @pytest.mark.slow
 def test_a_result_that_was_touched_but_not_changed_runs_nothing_again(finished_toy: Toy):
-    (finished_toy.root / "results/smollm2_135m_smoke/prompts/train.jsonl").touch()
+    (finished_toy.root / "results/toy_smoke/prompts/train.jsonl").touch()
     assert finished_toy.jobs() == set()
 
 
@@ -129,10 +128,10 @@ def test_settings_on_the_command_line_are_refused(toy: Toy):
 
 
 def test_a_failed_step_shows_the_end_of_its_log_and_how_to_go_on(toy: Toy):
-    prompts = "results/smollm2_135m_smoke/prompts/train.jsonl"
+    prompts = "results/toy_smoke/prompts/train.jsonl"
     done = toy.snakemake("--cores", "2", prompts, STUB_FAIL="data")
     assert done.returncode == 1
-    assert "step prompts failed; the end of logs/smollm2_135m_smoke/prompts.log:" in done.stdout
+    assert "step prompts failed; the end of logs/toy_smoke/prompts.log:" in done.stdout
     assert "| error: models/x: no such folder. Fix: make it" in done.stdout and "| line 99" in done.stdout
     assert "line 20" not in done.stdout, "only the end of the log"
     assert f"snakemake --cores 2 {prompts}" in done.stdout.partition("What to do:")[2]
@@ -142,10 +141,10 @@ def test_a_failed_step_shows_the_end_of_its_log_and_how_to_go_on(toy: Toy):
 
 @pytest.mark.slow
 def test_a_missed_gate_fails_the_run_and_keeps_the_report(toy: Toy):
-    (toy.root / "reports" / "__main__.py").write_text('import stub\n\nstub.run("reports")\nraise SystemExit(1)\n')
+    toy.replace("reports/__main__.py", "raise SystemExit\n", "raise SystemExit(1)\n")
     done = toy.snakemake("--cores", "2", TARGET)
     assert done.returncode == 1
-    report = "results/smollm2_135m_smoke/report/report.html"
+    report = "results/toy_smoke/report/report.html"
     assert (toy.root / report).exists() and f"report: {report}" in done.stdout
 
 
@@ -158,7 +157,7 @@ def _wait_for(path: Path) -> None:
 
 @pytest.mark.slow
 def test_after_a_kill_a_second_run_goes_on_and_a_live_run_is_not_disturbed(toy: Toy):
-    manifest = "results/smollm2_135m_smoke/capture/manifest.json"
+    manifest = "results/toy_smoke/capture/manifest.json"
     capture = (toy.root / manifest).parent
     first = subprocess.Popen(
         toy.command("--cores", "1", manifest), cwd=toy.root, env=os.environ | {"STUB_SLEEP": "capture"},

@@ -1,0 +1,182 @@
+"""Settings: what is right loads at both scales; what is wrong is named with its value and its fix."""
+
+import copy
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from harness.config import (
+    Capture,
+    load_all,
+    load_reproduction,
+    merge,
+    parse_settings,
+    reproduction_names,
+)
+from harness.errors import UserError
+from harness.yamlfile import read_yaml
+
+GOOD = read_yaml(Path(__file__).parents[1] / "toy_reproduction.yaml")
+
+
+def _load(folder: Path, content: dict[str, Any] | str, scale: str = "full") -> str:
+    """The error text that loading `content` gives."""
+    path = folder / "mine" / "reproduction.yaml"
+    path.parent.mkdir()
+    path.write_text(content if isinstance(content, str) else yaml.safe_dump(content))
+    with pytest.raises(UserError) as caught:
+        load_reproduction("mine", scale, folder)
+    text = str(caught.value)
+    assert all(line.startswith(str(path)) and ". Fix: " in line for line in text.splitlines()), text
+    return text.replace(str(path), "FILE")
+
+
+def _changed(place: str, value: Any) -> dict[str, Any]:
+    """The good settings with one key set, or taken out where `value` is `...`."""
+    content = copy.deepcopy(GOOD)
+    *around, key = place.split(".")
+    section: Any = content
+    for name in around:
+        section = section[int(name)] if name.isdigit() else section[name]
+    if value is ...:
+        del section[key]
+    else:
+        section[key] = value
+    return content
+
+
+@pytest.mark.parametrize("name", reproduction_names())
+def test_every_reproduction_loads_at_both_scales(name: str):
+    full, smoke = load_reproduction(name), load_reproduction(name, "smoke")
+    assert full.target == name and smoke.target == f"{name}_smoke"
+    assert full.variants[:2] == ["none", "ngram"] and set(full.variants[2:]) == set(full.algorithms)
+    assert sum(each.rows for each in smoke.data.train) < sum(each.rows for each in full.data.train)
+    assert full.verifier == smoke.verifier
+
+
+def test_all_reproductions_are_listed_by_target():
+    assert set(load_all()) == {f"{name}{scale}" for name in reproduction_names() for scale in ("", "_smoke")}
+
+
+FAULTS = [
+    ("training.learning_rat", 1.0, "training.learning_rat: no such key. Fix: learning_rate"),
+    ("training.zzz", 1, "training.zzz: no such key. Fix: use one of checkpoint_minutes, clip_norm,"),
+    ("training.epochs", "3", "training.epochs = '3': Input should be a valid integer. Fix: use 1 or more passes"),
+    ("training.epochs", True, "training.epochs = True: Input should be a valid integer"),
+    ("training.epochs", ..., "training.epochs: missing. Fix: use 1 or more passes over the data"),
+    ("training.learning_rate", math.nan, "training.learning_rate = nan: Input should be a finite number"),
+    ("serve", ..., "serve: missing. Fix: give a section, with max_model_len, max_num_seqs"),
+    ("data", 5, "data = 5: not a section. Fix: give a section, with seed, train, heldout, reply"),
+    ("data.train.0.rows", 0, "data.train.0.rows = 0: Input should be greater than or equal to 1. Fix: use 1"),
+    ("data.train.1.source", "word_problem", "data.train.1.source = 'word_problem': Input should be 'word_problems', "),
+    ("verifier.source", "weel", "verifier.source = 'weel': no such kind. Fix: use one of 'wheel', 'folder', 'hub'"),
+    ("verifier.source", ..., "verifier.source: missing. Fix: say which kind it is"),
+    ("verifier.versio", "1", "verifier.versio: no such key. Fix: version"),
+    ("verifier.package", ..., "verifier.package: missing. Fix: name the Python package that carries the weights"),
+    ("verifier.version", 0.1, "verifier.version = 0.1: Input should be a valid string. Fix: give the exact version"),
+    ("capture.aux_layers", [3, 2], "capture: aux_layers = [3, 2]: layer ids must be ascending"),
+    ("ngram.lookup_min", 9, "ngram: lookup_min = 9 is above lookup_max = 4"),
+    ("algorithms", {}, "algorithms = {}: Dictionary should have at least 1 item"),
+    ("algorithms.eagel3", {}, "algorithms: no algorithm called 'eagel3'. Fix: eagle3"),
+    ("algorithms.eagle3.draft_vocab", 1, "algorithms.eagle3: draft_vocab: no such key. Fix: draft_vocab_size"),
+    ("algorithms.eagle3.speculative_tokens", 99, "speculative_tokens = 99: Input should be less than or equal to 16"),
+    ("gates.speedup_c1_min", {"eagle": 1.0}, "gates.speedup_c1_min: no variant called 'eagle'. Fix: use none or ngram"),
+    ("gates.speedup_c1_min", {"eagle3": -1.0}, "gates.speedup_c1_min.eagle3 = -1.0: Input should be greater than 0"),
+    ("gates.acceptance_length_min", {"eagle3": {"mt_bench": 2.0}}, "'mt_bench' is not among data.heldout"),
+    ("evaluate.latency.benchmark", "gsm8k", "evaluate.latency.benchmark: 'gsm8k' is not among data.heldout"),
+    ("evaluate.latency.concurrency", [8], "evaluate.latency.concurrency = [8] has no 1. Fix: add it there"),
+    ("serve.max_model_len", 64, "evaluate.acceptance.max_new_tokens = 96: no room in serve.max_model_len = 64"),
+    ("name", "other", "name: is not set in the file. Fix: leave it out"),
+    ("data.seed", "x" * 500, "data.seed = '" + "x" * 79 + "...: Input should be"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("place", "value", "said"), FAULTS, ids=[f"{row[0]}={str(row[1])[:12]}" for row in FAULTS])
+def test_a_bad_setting_is_named_with_its_value_and_its_fix(tmp_path: Path, place: str, value: Any, said: str):
+    assert said in _load(tmp_path, _changed(place, value))
+
+
+def test_every_fault_of_a_file_is_told_at_once(tmp_path: Path):
+    content = _changed("training.epochs", 0)
+    content["data"]["seed"] = -1
+    assert len(_load(tmp_path, content).splitlines()) == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("a: 1\nb: 2\na: 3\n", "FILE:3: key 'a' is given twice"),
+        ("a:\n  x: 1\n  x: 2\n", "FILE:3: key 'x' is given twice"),
+        ("a: [1\nb: 2", "FILE:2: expected ',' or ']'"),
+        ("[a, b]: 1", "FILE:1: a key must be a plain name"),
+        ("a: !!python/object/apply:os.getcwd []", "FILE:1: could not determine a constructor for the tag"),
+        ("a: \x01", "FILE: unacceptable character"),
+        ("", "FILE: holds no settings"),
+        ("- a", "FILE: holds no settings"),
+    ],
+)
+def test_a_file_that_is_no_settings_is_refused_with_its_line(tmp_path: Path, text: str, said: str):
+    assert said in _load(tmp_path, text)
+
+
+def test_a_file_that_is_not_text_is_refused(tmp_path: Path):
+    path = tmp_path / "x.yaml"
+    path.write_bytes(b"a: \xff")
+    with pytest.raises(UserError, match="not UTF-8 text at byte 3"):
+        read_yaml(path)
+
+
+def test_a_number_with_an_exponent_is_a_number(tmp_path: Path):
+    path = tmp_path / "x.yaml"
+    path.write_text("a: 1e-3\nb: 2.5E+1\nc: .5e1\nd: e3\ne: 1e\nf: 12\n")
+    assert read_yaml(path) == {"a": 0.001, "b": 25.0, "c": 5.0, "d": "e3", "e": "1e", "f": 12}
+
+
+def test_an_unknown_reproduction_lists_those_there_are():
+    with pytest.raises(UserError, match=r"no such file. Fix: use one of: .*smollm2_135m"):
+        load_reproduction("smolm")
+
+
+def test_the_smoke_section_is_needed_for_smoke_and_may_not_change_the_verifier(tmp_path: Path):
+    assert "FILE: smoke: missing" in _load(tmp_path, _changed("smoke", ...), "smoke")
+    (tmp_path / "mine" / "reproduction.yaml").unlink()
+    (tmp_path / "mine").rmdir()
+    assert "smoke.verifier: both scales share" in _load(
+        tmp_path, _changed("smoke.verifier", {"source": "hub"}), "smoke"
+    )
+
+
+def test_a_fault_that_only_smoke_has_says_so(tmp_path: Path):
+    said = _load(tmp_path, _changed("smoke.trainin", {"epochs": 1}), "smoke")
+    assert said == "FILE with its smoke section: trainin: no such key. Fix: training"
+
+
+def test_two_reproductions_with_the_same_target_are_refused(tmp_path: Path):
+    for name in ("mine", "mine_smoke"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "reproduction.yaml").write_text(yaml.safe_dump(GOOD))
+    with pytest.raises(UserError, match="target mine_smoke is taken"):
+        load_all(tmp_path)
+
+
+def test_a_folder_without_reproductions_is_refused(tmp_path: Path):
+    with pytest.raises(UserError, match="holds no reproduction"):
+        load_all(tmp_path)
+
+
+def test_merging_goes_section_by_section_and_replaces_lists():
+    base = {"a": {"x": 1, "y": [1, 2]}, "b": 1}
+    assert merge(base, {"a": {"y": [3]}, "c": 2}) == {"a": {"x": 1, "y": [3]}, "b": 1, "c": 2}
+    assert base == {"a": {"x": 1, "y": [1, 2]}, "b": 1}
+
+
+def test_settings_given_as_json_are_checked_like_those_of_a_file():
+    text = '{"aux_layers": [1, 2], "shard_rows": 8, "max_num_seqs": 4}'
+    assert parse_settings(text, Capture).aux_layers == [1, 2]
+    with pytest.raises(UserError, match=r"--settings: shard_row: no such key. Fix: shard_rows"):
+        parse_settings(text.replace("shard_rows", "shard_row"), Capture)
+    with pytest.raises(UserError, match=r"--settings: not JSON"):
+        parse_settings("{", Capture)

@@ -1,0 +1,55 @@
+"""Every command can read what its rule tells it, and a slice changes only with what its step depends on."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from harness import slices
+from harness.capture.settings import CaptureSettings
+from harness.config import Reproduction, load_reproduction, parse_settings
+from harness.evaluation.settings import MatchSettings, MeasureSettings, ParitySettings
+from harness.training.settings import TrainSettings
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Reproduction:
+    folder = tmp_path_factory.mktemp("reproductions")
+    (folder / "toy").mkdir()
+    (folder / "toy" / "reproduction.yaml").write_text(Path("tests/toy_reproduction.yaml").read_text())
+    return load_reproduction("toy", folder=folder)
+
+
+def test_every_command_accepts_its_slice(run: Reproduction):
+    from harness.data.prepare import Settings as DataSettings
+    from harness.verifiers.prepare import Settings as VerifierSettings
+
+    for content, model in [
+        (slices.verifier(run), VerifierSettings),
+        (slices.data(run), DataSettings),
+        (slices.capture(run), CaptureSettings),
+        (slices.training(run, "eagle3"), TrainSettings),
+        (slices.measure(run, "none"), MeasureSettings),
+        (slices.measure(run, "ngram"), MeasureSettings),
+        (slices.measure(run, "eagle3"), MeasureSettings),
+        (slices.match(run), MatchSettings),
+        (slices.parity(run), ParitySettings),
+    ]:
+        parse_settings(slices.as_json(content), model)
+
+
+def test_each_variant_tells_its_server_what_it_must_report(run: Reproduction):
+    assert slices.measure(run, "none")["expected"] == {"method": None, "num_speculative_tokens": 0}
+    assert slices.measure(run, "ngram")["speculative"]["method"] == "ngram"
+    assert slices.measure(run, "ngram")["expected"] == {"method": "ngram", "num_speculative_tokens": 3}
+    assert slices.measure(run, "eagle3")["expected"] == {"method": "eagle3", "num_speculative_tokens": 3}
+    assert slices.measure(run, "eagle3")["speculative"] is None, "a draft's checkpoint says itself how it is served"
+
+
+def test_the_same_content_is_the_same_text_in_any_order():
+    assert slices.as_json({"b": 1, "a": [{"d": 1, "c": "é"}]}) == slices.as_json({"a": [{"c": "é", "d": 1}], "b": 1})
+
+
+def test_training_settings_hold_every_default_of_the_algorithm(run: Reproduction):
+    told = json.loads(slices.as_json(slices.training(run, "eagle3")))
+    assert told["algorithm"]["speculative_tokens"] == 3 and "ttt_steps" in told["algorithm"]
