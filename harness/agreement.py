@@ -3,7 +3,7 @@
 Called by `harness.config.load_reproduction`.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ def disagreements(run: "Reproduction") -> Iterator[str]:
 
 def _unknown_benchmarks(run: "Reproduction") -> Iterator[str]:
     listed = {each.source for each in run.data.heldout}
-    wanted = {
+    wanted: dict[str, Sequence[str]] = {
         "evaluate.latency.benchmark": [run.evaluate.latency.benchmark],
         "evaluate.accuracy.tasks": run.evaluate.accuracy.tasks,
         **{f"gates.acceptance_length_min.{key}": list(value) for key, value in run.gates.acceptance_length_min.items()},
