@@ -7,6 +7,7 @@ relative verifier names start from. The job: {"verifier": folder, "prompts": [[i
 gave, after they were recorded, so that every number of acceptances happens.
 """
 
+import functools
 import gc
 import json
 import os
@@ -32,6 +33,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 from vllm import LLM, SamplingParams
 from vllm.distributed import cleanup_dist_env_and_memory
+from vllm.platforms.cpu import CpuPlatform
 from vllm.v1.spec_decode.llm_base_proposer import SpecDecodeBaseProposer
 from vllm.v1.worker.gpu_model_runner import GPUModelRunner
 
@@ -106,6 +108,12 @@ def install() -> None:
     SpecDecodeBaseProposer._greedy_sample = sampling
 
 
+def start_engines_faster() -> None:
+    """vLLM looks for its kernels in every module at every engine's start: once a process is enough."""
+    register = CpuPlatform.register_triton_kernel_overrides
+    CpuPlatform.register_triton_kernel_overrides = staticmethod(functools.cache(register))
+
+
 def generate(model: str, prompts: list[list[int]], max_tokens: int) -> tuple[list[list[int]], dict[str, Any]]:
     """Greedy token ids of each prompt, and the engine's counters of speculative decoding."""
     engine = LLM(
@@ -139,6 +147,7 @@ def generate(model: str, prompts: list[list[int]], max_tokens: int) -> tuple[lis
 def main(job: dict[str, Any]) -> None:
     """Plain decoding first, then every draft."""
     prompts = job["prompts"]
+    start_engines_faster()
     plain, _ = generate(job["verifier"], prompts, job["max_tokens"] + MORE_TOKENS)
     install()
     for draft in job["drafts"]:

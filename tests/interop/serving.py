@@ -11,10 +11,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
+from harness.serving.environment import is_cpu_build
+
+needs_cpu_build = pytest.mark.skipif(not is_cpu_build(), reason="vLLM for CUDA has no float32 attention like the CPU's")
 REPOSITORY = Path(__file__).parents[2]
 TIMEOUT_S = 600.0  # a few seconds of work, but a busy machine imports vLLM slowly
 

@@ -14,9 +14,9 @@ import algorithms
 from algorithms.eagle3.drafting import draft_steps
 from harness.verifiers.weights import load_weights
 from tests import toy
-from tests.interop.serving import Served, serve_drafts
+from tests.interop.serving import Served, needs_cpu_build, serve_drafts
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, needs_cpu_build]
 
 RELATIVE_ERROR_MAX = 1e-5
 PROMPT_LENGTHS = (23, 40)

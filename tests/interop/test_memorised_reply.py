@@ -11,9 +11,9 @@ from algorithms.contract import Batch
 from algorithms.vocabulary import choose
 from harness.verifiers.weights import load_weights
 from tests import toy
-from tests.interop.serving import serve_drafts
+from tests.interop.serving import needs_cpu_build, serve_drafts
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, needs_cpu_build]
 
 TOKENS = 3  # drafted a step
 AUX_LAYERS = [1, 3, 5]
