@@ -31,6 +31,12 @@ def served_name(model: str) -> str:
     return Path(model).name
 
 
+def is_draft_checkpoint(model: str) -> bool:
+    """Whether `model` is a folder whose config.json makes the server draft by itself."""
+    path = Path(model) / "config.json"
+    return path.is_file() and "speculators_config" in json.loads(path.read_text())
+
+
 def _options(serve: Serve, port: int) -> dict[str, str]:
     options = {
         "--host": HOST,
@@ -41,8 +47,6 @@ def _options(serve: Serve, port: int) -> dict[str, str]:
         "--max-num-batched-tokens": str(max(BATCHED_TOKENS_MIN, 2 * serve.max_model_len)),
         # A request takes no sampling defaults from the model's own files.
         "--generation-config": "vllm",
-        # Acceptance per step in every reply; without drafting it has no effect.
-        "--per-request-spec-decode-metrics": "detailed",
     }
     if is_cpu_build():
         # A stated size spares the profiling pass and the claim on 92% of the memory.
@@ -73,4 +77,7 @@ def serve_arguments(
     options = {"--served-model-name": served_name(model)} | _options(serve, port)
     if speculative_config is not None:
         options["--speculative-config"] = json.dumps(speculative_config, sort_keys=True)
+    if speculative_config is not None or is_draft_checkpoint(model):
+        # Acceptance per step in every reply; vLLM refuses it where nothing drafts.
+        options["--per-request-spec-decode-metrics"] = "detailed"
     return [model, *chain.from_iterable(options.items()), *_flags(), *extra_arguments]
