@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from harness.checkpoint.findings import Rule, Saying, Subject
+from harness.checkpoint.findings import Rule, Saying, Subject, fault, note
 from harness.checkpoint.schema import DraftConfig, algorithm_keys
 from harness.config import explain
 
@@ -31,13 +31,13 @@ def _validated(model: type[BaseModel], content: dict[str, Any]) -> Iterator[Sayi
     except ValidationError as error:
         for line in explain(error, "config.json", model).splitlines():
             found, _, fix = line.partition(". Fix: ")
-            yield "fault", found, fix
+            yield fault(found, fix)
 
 
 def top_level_model_type(subject: Subject) -> Iterator[Saying]:
     """Transformers looks the name up, does not know it and stops."""
     if "model_type" in subject.config:
-        yield "fault", f"top-level model_type {subject.config['model_type']!r}", "remove it"
+        yield fault(f"top-level model_type {subject.config['model_type']!r}", "remove it")
 
 
 def remote_code(subject: Subject) -> Iterator[Saying]:
@@ -45,14 +45,14 @@ def remote_code(subject: Subject) -> Iterator[Saying]:
     layer = subject.config.get("transformer_layer_config")
     for where, section in (("config.json", subject.config), ("transformer_layer_config", layer)):
         if isinstance(section, dict) and "auto_map" in section:
-            yield "fault", f"auto_map in {where}", "remove auto_map: the server needs no code of the checkpoint's"
+            yield fault(f"auto_map in {where}", "remove auto_map: the server needs no code of the checkpoint's")
 
 
 def pickled_files(subject: Subject) -> Iterator[Saying]:
     """Pickles can run code when they are read."""
     for name in subject.files:
         if name.endswith(PICKLE_SUFFIXES):
-            yield "fault", f"file {name}", "store tensors as safetensors and delete it"
+            yield fault(f"file {name}", "store tensors as safetensors and delete it")
 
 
 def structure(subject: Subject) -> Iterator[Saying]:
@@ -65,10 +65,10 @@ def algorithm_of_checkpoint(subject: Subject) -> Iterator[Saying]:
     name = subject.config.get("speculators_model_type")
     section = subject.config.get("speculators_config")
     if subject.format is None:
-        yield "fault", f"speculators_model_type {name!r} is not known here", "use a checkpoint of a known algorithm"
+        yield fault(f"speculators_model_type {name!r} is not known here", "use a checkpoint of a known algorithm")
     if isinstance(section, dict) and section.get("algorithm", name) != name:
         found = f"speculators_model_type {name!r} but speculators_config.algorithm {section['algorithm']!r}"
-        yield "fault", found, "write the same name in both"
+        yield fault(found, "write the same name in both")
 
 
 def algorithm_settings(subject: Subject) -> Iterator[Saying]:
@@ -86,10 +86,8 @@ def verifier_path(subject: Subject) -> Iterator[Saying]:
         return  # `structure` says so
     absolute = PurePosixPath(name).is_absolute() or PureWindowsPath(name).drive or name.startswith(("~", "file:"))
     if absolute or ".." in PurePosixPath(name).parts:
-        yield (
-            "fault",
-            f"verifier.name_or_path {name!r} exists on one machine only",
-            "write the hub id or a relative folder",
+        yield fault(
+            f"verifier.name_or_path {name!r} exists on one machine only", "write the hub id or a relative folder"
         )
 
 
@@ -98,38 +96,33 @@ def rope_written(subject: Subject) -> Iterator[Saying]:
     layer = subject.layer
     rope = layer.get("rope_parameters")
     if not isinstance(rope, dict) or "rope_theta" not in rope or "rope_type" not in rope:
-        yield "fault", f"rope_parameters {rope!r}", "write rope_parameters with rope_type and rope_theta"
+        yield fault(f"rope_parameters {rope!r}", "write rope_parameters with rope_type and rope_theta")
         return
     for key in ("rope_theta", "rope_scaling"):
         if layer.get(key) is not None:
-            yield "fault", f"{key} beside rope_parameters: two sources of one truth", f"remove {key}"
+            yield fault(f"{key} beside rope_parameters: two sources of one truth", f"remove {key}")
     if rope.get("partial_rotary_factor", 1.0) != 1.0:
-        yield (
-            "fault",
+        yield fault(
             f"partial_rotary_factor {rope['partial_rotary_factor']}",
             "train and write 1.0: servers and trainers disagree",
         )
     if rope.get("mrope_section") is not None:
-        yield "fault", "mrope_section in the draft's RoPE", "remove it: drafting is over text positions"
+        yield fault("mrope_section in the draft's RoPE", "remove it: drafting is over text positions")
     needs = ROPE_NEEDS.get(str(rope["rope_type"]))
     if needs is None:
-        yield "fault", f"rope_type {rope['rope_type']!r}", f"use one of {', '.join(ROPE_NEEDS)}"
+        yield fault(f"rope_type {rope['rope_type']!r}", f"use one of {', '.join(ROPE_NEEDS)}")
     elif missing := [key for key in needs if rope.get(key) is None]:
-        yield "fault", f"rope_type {rope['rope_type']!r} without {', '.join(missing)}", "write the verifier's values"
+        yield fault(f"rope_type {rope['rope_type']!r} without {', '.join(missing)}", "write the verifier's values")
 
 
 def layer_ids(subject: Subject) -> Iterator[Saying]:
     """The server sorts the ids and drops repeats; the draft then reads other states than it was trained on."""
     ids = subject.algorithm.aux_layers(subject.config)
     if any(a >= b for a, b in pairwise(ids)):
-        yield (
-            "fault",
-            f"layer ids {ids} do not ascend",
-            "train and write ascending, distinct ids: the server sorts them",
-        )
+        yield fault(f"layer ids {ids} do not ascend", "train and write ascending, distinct ids: the server sorts them")
     count = subject.facts.config["num_hidden_layers"] if subject.facts else None
     if any(i < 0 or (count is not None and i > count) for i in ids):
-        yield "fault", f"layer ids {ids} outside 0..{count or 'n'}", "write residual-stream ids: 0 is the embedding"
+        yield fault(f"layer ids {ids} outside 0..{count or 'n'}", "write residual-stream ids: 0 is the embedding")
 
 
 def sliding_window(subject: Subject) -> Iterator[Saying]:
@@ -137,14 +130,11 @@ def sliding_window(subject: Subject) -> Iterator[Saying]:
     layer = subject.layer
     types = layer.get("layer_types")
     if types is not None and len(types) != layer["num_hidden_layers"]:
-        yield (
-            "fault",
-            f"{len(types)} layer_types for {layer['num_hidden_layers']} layers",
-            "write one for each draft layer",
+        yield fault(
+            f"{len(types)} layer_types for {layer['num_hidden_layers']} layers", "write one for each draft layer"
         )
     if not types and layer.get("sliding_window"):
-        yield (
-            "fault",
+        yield fault(
             f"sliding_window {layer['sliding_window']} without layer_types: full attention is served",
             "write layer_types",
         )
@@ -152,9 +142,9 @@ def sliding_window(subject: Subject) -> Iterator[Saying]:
         return
     window = layer.get("sliding_window")
     if not window:
-        yield "fault", "sliding_attention layers without sliding_window", "write the width used in training"
+        yield fault("sliding_attention layers without sliding_window", "write the width used in training")
     elif window < layer["max_position_embeddings"]:
-        yield "note", f"the draft sees the last {window} tokens only", "measure acceptance on replies longer than that"
+        yield note(f"the draft sees the last {window} tokens only", "measure acceptance on replies longer than that")
 
 
 def served_as(subject: Subject) -> Iterator[Saying]:
@@ -162,7 +152,7 @@ def served_as(subject: Subject) -> Iterator[Saying]:
     tokens = subject.config["speculators_config"]["proposal_methods"][0]["speculative_tokens"]
     method = subject.algorithm.engine_method
     fix = f"with --speculative-config pass method {method!r} and num_speculative_tokens: it guesses from the path else"
-    yield "note", f"method {method}, {tokens} tokens a step", fix
+    yield note(f"method {method}, {tokens} tokens a step", fix)
 
 
 STRUCTURE_RULES = (

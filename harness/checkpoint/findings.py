@@ -17,6 +17,16 @@ Verdict = Literal["fault", "note"]
 Saying = tuple[Verdict, str, str]
 
 
+def fault(found: str, fix: str) -> Saying:
+    """Something that costs acceptance, or stops the server."""
+    return "fault", found, fix
+
+
+def note(found: str, fix: str) -> Saying:
+    """Something worth knowing."""
+    return "note", found, fix
+
+
 @dataclass(frozen=True)
 class VerifierFacts:
     """What the rules compare a draft with.

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from harness.checkpoint.findings import Rule, Saying, Subject
+from harness.checkpoint.findings import Rule, Saying, Subject, fault, note
 
 
 def _rope(config: dict[str, Any]) -> dict[str, Any] | None:
@@ -29,22 +29,20 @@ def verifier_sizes(subject: Subject) -> Iterator[Saying]:
     verifier, layer = subject.verifier.config, subject.layer
     width = subject.config.get("target_hidden_size") or layer["hidden_size"]
     if width != verifier["hidden_size"]:
-        yield (
-            "fault",
+        yield fault(
             f"made for a verifier of width {width}, not {verifier['hidden_size']}",
             "name the verifier it was trained on",
         )
     if layer["vocab_size"] != verifier["vocab_size"]:
         found = f"vocab_size {layer['vocab_size']}, the verifier has {verifier['vocab_size']}"
-        yield "fault", found, "write the verifier's vocab_size, padding included"
+        yield fault(found, "write the verifier's vocab_size, padding included")
 
 
 def verifier_architecture(subject: Subject) -> Iterator[Saying]:
     """A sign that the checkpoint names another verifier."""
     named = subject.config["speculators_config"]["verifier"].get("architectures")
     if named and named != subject.verifier.architectures:
-        yield (
-            "fault",
+        yield fault(
             f"written for {named}, the verifier is {subject.verifier.architectures}",
             "name the verifier it was trained on",
         )
@@ -54,11 +52,11 @@ def rope_of_verifier(subject: Subject) -> Iterator[Saying]:
     """Drafts turn queries and keys as the verifier does, unless they were trained otherwise."""
     ours, theirs = _rope(subject.layer), _rope(subject.verifier.config)
     if ours is None or theirs is None:
-        yield "note", "the verifier's RoPE differs by layer type", "compare the draft's rope_parameters by hand"
+        yield note("the verifier's RoPE differs by layer type", "compare the draft's rope_parameters by hand")
     elif ours != theirs:
         differing = sorted(key for key in {*ours, *theirs} if ours.get(key) != theirs.get(key))
         found = ", ".join(f"{key} {ours.get(key)} (verifier {theirs.get(key)})" for key in differing)
-        yield "fault", found, "write the verifier's rope_parameters; accept this if the draft was trained with its own"
+        yield fault(found, "write the verifier's rope_parameters; accept this if the draft was trained with its own")
 
 
 def norm_epsilon(subject: Subject) -> Iterator[Saying]:
@@ -67,14 +65,14 @@ def norm_epsilon(subject: Subject) -> Iterator[Saying]:
     theirs = subject.verifier.config.get("rms_norm_eps", ours)
     if not isclose(ours, theirs, rel_tol=1e-6):  # conversions round it to float32
         found = f"rms_norm_eps {ours}, the verifier has {theirs}"
-        yield "fault", found, "write the value used in training; accept this if it was the draft's own"
+        yield fault(found, "write the value used in training; accept this if it was the draft's own")
 
 
 def max_position(subject: Subject) -> Iterator[Saying]:
     """Not every server raises it; beyond it drafting stops or reads past the rotary table."""
     ours, theirs = subject.layer["max_position_embeddings"], subject.verifier.config["max_position_embeddings"]
     if ours < theirs:
-        yield "fault", f"max_position_embeddings {ours}, the verifier has {theirs}", f"write {theirs}"
+        yield fault(f"max_position_embeddings {ours}, the verifier has {theirs}", f"write {theirs}")
 
 
 def leaking_window(subject: Subject) -> Iterator[Saying]:
@@ -82,10 +80,8 @@ def leaking_window(subject: Subject) -> Iterator[Saying]:
     verifier = subject.verifier.config
     slides = verifier.get("sliding_window") and verifier.get("use_sliding_window", True)
     if slides and "full_attention" not in (verifier.get("layer_types") or ()) and not subject.layer.get("layer_types"):
-        yield (
-            "fault",
-            f"no layer_types: the verifier's window of {verifier['sliding_window']} is taken",
-            "write layer_types",
+        yield fault(
+            f"no layer_types: the verifier's window of {verifier['sliding_window']} is taken", "write layer_types"
         )
 
 
@@ -97,24 +93,22 @@ def stop_tokens(subject: Subject) -> Iterator[Saying]:
     kept = set((d2t_D.long() + torch.arange(d2t_D.numel())).tolist())
     lost = [f"{text!r} ({token})" for token, text in subject.verifier.stop_tokens.items() if token not in kept]
     if lost:
-        yield (
-            "fault",
-            f"not in the draft vocabulary: {', '.join(lost)}",
-            "force them into the draft vocabulary and train again",
+        yield fault(
+            f"not in the draft vocabulary: {', '.join(lost)}", "force them into the draft vocabulary and train again"
         )
 
 
 def _compare_rows(subject: Subject, name: str, theirs_VH: Tensor, rows_D: Tensor | None) -> Iterator[Saying]:
     ours = subject.tensors.get(name)
     if ours is None:
-        yield "note", f"{name} is absent: the verifier's is served", "none needed"
+        yield note(f"{name} is absent: the verifier's is served", "none needed")
         return
     theirs = theirs_VH if rows_D is None else theirs_VH[rows_D]
     if ours.shape != theirs.shape:
         return  # tensor-shapes or verifier-sizes says so
     same = torch.equal(ours.to(theirs.dtype), theirs)
     known = "the verifier's rows (frozen)" if same else "not the verifier's rows (trained)"
-    yield "note", f"{name}: {known}", "none needed" if same else "check that training was meant to change it"
+    yield note(f"{name}: {known}", "none needed" if same else "check that training was meant to change it")
 
 
 def output_head(subject: Subject) -> Iterator[Saying]:
