@@ -18,6 +18,7 @@ from lm_eval.tasks import TaskManager
 from harness.config import Accuracy
 from harness.evaluation.client import Answer
 from harness.evaluation.statistics import proportion
+from harness.progress import log
 
 if TYPE_CHECKING:
     from lm_eval.api.instance import Instance
@@ -86,6 +87,8 @@ def score(
     # Not `simple_evaluate`, which wraps this call: it spends seconds on listing the machine's packages.
     results = evaluate(model, tasks, apply_chat_template=True, system_instruction=system_prompt, bootstrap_iters=0)
     summary = _summary(results["samples"][name], model.answers, settings.error_share_max)
+    if summary["scores_disagree"]:
+        log(f"{task}: strict {summary['strict']:.2f}, flexible {summary['flexible']:.2f}: answers in another form")
     return summary | {"task_version": results["versions"][name]}
 
 
