@@ -58,7 +58,6 @@ lint: setup
 	$(RUN) -m ruff check .
 	$(RUN) -m mypy
 	$(RUN) -m snakefmt --check Snakefile harness/rules
-	$(RUN) -m snakemake --lint
 
 # New versions within what the .in files ask for.
 lock: setup
