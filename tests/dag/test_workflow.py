@@ -155,16 +155,35 @@ def _wait_for(path: Path) -> None:
         time.sleep(0.1)
 
 
+def _start_long_capture(toy: Toy) -> tuple[subprocess.Popen, str]:
+    """Start a run whose capture waits after its second shard; returns it and the capture's declared output."""
+    manifest = "results/toy_smoke/capture/manifest.json"
+    run = subprocess.Popen(
+        toy.command("--cores", "1", manifest), cwd=toy.root, env=os.environ | {"STUB_SLEEP": "capture"},
+        start_new_session=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+    )  # fmt: skip
+    _wait_for((toy.root / manifest).parent / "shard_1")
+    return run, manifest
+
+
+@pytest.mark.slow
+def test_an_interrupted_run_ends_at_once_with_all_its_steps_and_goes_on_later(toy: Toy):
+    run, manifest = _start_long_capture(toy)
+    os.killpg(run.pid, signal.SIGINT)  # as a terminal does on Ctrl-C
+    told, _ = run.communicate(timeout=30)
+    assert run.returncode != 0 and "What to do:" in told
+    with pytest.raises(ProcessLookupError):
+        os.killpg(run.pid, 0)
+    first = (toy.root / manifest).with_name("shard_0").read_text()
+    assert toy.snakemake("--cores", "1", manifest).returncode == 0, "no lock is left"
+    assert (toy.root / manifest).with_name("shard_0").read_text() == first
+
+
 @pytest.mark.slow
 def test_after_a_kill_a_second_run_goes_on_and_a_live_run_is_not_disturbed(toy: Toy):
-    manifest = "results/toy_smoke/capture/manifest.json"
+    first, manifest = _start_long_capture(toy)
     capture = (toy.root / manifest).parent
-    first = subprocess.Popen(
-        toy.command("--cores", "1", manifest), cwd=toy.root, env=os.environ | {"STUB_SLEEP": "capture"},
-        start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-    )  # fmt: skip
     try:
-        _wait_for(capture / "shard_1")
         release = [sys.executable, "-m", "harness.runlock"]
         subprocess.run(release, cwd=toy.root, check=True)
         second = toy.snakemake("--cores", "1", manifest)
@@ -172,7 +191,7 @@ def test_after_a_kill_a_second_run_goes_on_and_a_live_run_is_not_disturbed(toy: 
         finished_shard = (capture / "shard_0").read_text()
     finally:
         os.killpg(first.pid, signal.SIGKILL)
-        first.wait()
+        first.communicate()
     subprocess.run(release, cwd=toy.root, check=True)
     third = toy.snakemake("--cores", "1", manifest)
     assert third.returncode == 0, third.stdout

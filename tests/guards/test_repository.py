@@ -59,11 +59,10 @@ def _documents() -> list[Path]:
 
 
 def _commands(path: Path) -> list[str]:
-    """Lines of the fenced blocks of a page that start one of our commands."""
-    blocks = re.findall(r"^```(?:sh|bash|console|text)?\n(.*?)^```", text_of(path), flags=re.MULTILINE | re.DOTALL)
-    lines = [line.strip().removeprefix("$ ") for block in blocks for line in block.splitlines()]
+    """Our commands on a page: whole lines of code (fenced or indented) and code within a line."""
+    lines = [line.strip().removeprefix("$ ") for line in text_of(path).splitlines()]
     inline = re.findall(r"`((?:make|snakemake|python -m) [^`]+)`", text_of(path))
-    return [line for line in [*lines, *inline] if re.match(r"(make|snakemake|python -m)\s", line)]
+    return [line for line in [*lines, *inline] if re.match(r"(make [a-z-]+($| |=)|snakemake --|python -m )", line)]
 
 
 def _fault(command: str, make_targets: set[str], runs: set[str]) -> str | None:
