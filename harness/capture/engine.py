@@ -82,7 +82,8 @@ class Engine:
     ) -> None:
         # The tap reads the batch of vLLM's first model runner, which the CPU build has anyway.
         os.environ["VLLM_USE_V2_MODEL_RUNNER"] = "0"
-        os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")
+        # Its warnings speak of what is wanted here (eager, whole prompts, one process); faults come as exceptions.
+        os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
         from vllm import EngineArgs
         from vllm.v1.engine.llm_engine import LLMEngine
 
@@ -110,8 +111,8 @@ class Engine:
             while waiting and len(running) < self._max_num_seqs:
                 prompt = waiting.popleft()
                 parameters = self._parameters(prompt, reply, seed)
-                request = self._engine.add_request(prompt.id, {"prompt_token_ids": prompt.token_ids}, parameters)
-                running[prompt.id] = (prompt, request)
+                (rendered,) = self._engine.renderer.render_cmpl([{"prompt_token_ids": prompt.token_ids}])
+                running[prompt.id] = (prompt, self._engine.add_request(prompt.id, rendered, parameters))
             for output in self._engine.step():
                 if output.finished:
                     prompt, request = running.pop(output.request_id)

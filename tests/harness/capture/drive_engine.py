@@ -1,0 +1,53 @@
+"""A process of its own with vLLM's engine, for `test_engine.py`: asks the batches of a job file, leaves the replies.
+
+    python -m tests.harness.capture.drive_engine FOLDER
+
+FOLDER/job.json: {verifier, layer_ids, max_num_seqs, blocks, max_new_tokens, batches: [[[token ids], ...], ...]}.
+Leaves FOLDER/written.safetensors (states by "<batch>-<row>") and FOLDER/written.json (tokens, finish reasons,
+preemptions, live settings).
+"""
+
+import json
+import sys
+from pathlib import Path
+
+from harness.serving.environment import ensure_environment
+
+
+def main(folder: Path) -> None:
+    from safetensors.torch import save_file
+    from vllm.v1.core.sched.scheduler import Scheduler
+
+    from harness.capture.engine import CACHE_BLOCK_TOKENS, Engine, EngineSize, Prompt
+    from harness.config import Reply
+    from harness.verifiers.weights import verifier_config
+
+    job = json.loads((folder / "job.json").read_text())
+    config = verifier_config(Path(job["verifier"]))
+    block_bytes = CACHE_BLOCK_TOKENS * 2 * config["num_hidden_layers"] * config["head_dim"] * 4
+    longest = max(len(tokens) for batch in job["batches"] for tokens in batch)
+    size = EngineSize(longest, longest + job["max_new_tokens"], job["max_num_seqs"])
+    engine = Engine(Path(job["verifier"]), "float32", size, 512, job["blocks"] * block_bytes, job["layer_ids"])
+
+    preempted, preempt = [], Scheduler._preempt_request
+    Scheduler._preempt_request = lambda self, request, *rest: (preempted.append(1), preempt(self, request, *rest))[1]
+
+    states, facts = {}, {}
+    for b, batch in enumerate(job["batches"]):
+        prompts = [Prompt(f"{b}-{i}", tokens) for i, tokens in enumerate(batch)]
+        for written in engine.write(prompts, Reply(max_new_tokens=job["max_new_tokens"]), 0):
+            states[written.prompt.id] = written.states.contiguous()
+            facts[written.prompt.id] = [written.token_ids, written.finish_reason]
+    save_file(states, folder / "written.safetensors")
+    settings = engine._engine.vllm_config
+    live = {
+        "prefix_caching": settings.cache_config.enable_prefix_caching,
+        "chunked_prefill": settings.scheduler_config.enable_chunked_prefill,
+    }
+    content = {"rows": facts, "preempted": len(preempted), "live": live}
+    (folder / "written.json").write_text(json.dumps(content))
+
+
+if __name__ == "__main__":
+    ensure_environment()
+    main(Path(sys.argv[1]))
