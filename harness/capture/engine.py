@@ -106,7 +106,7 @@ class Engine:
         Raises:
             StatesDiffer: the recorded states are not those of the reply.
         """
-        waiting, running = deque(prompts), {}
+        waiting, running = deque(prompts), dict[str, tuple[Prompt, str]]()
         while waiting or running:
             while waiting and len(running) < self._max_num_seqs:
                 prompt = waiting.popleft()

@@ -40,6 +40,8 @@ class _Rows:
 class StateTap:
     """Methods that vLLM adds to its worker. All names start with `tap_`, as vLLM refuses names the worker has."""
 
+    model_runner: Any  # the worker's own
+
     def tap_install(self, layer_ids: list[int], max_positions: int) -> None:
         """Start recording.
 
@@ -50,7 +52,7 @@ class StateTap:
         Raises:
             TypeError: the verifier's class in vLLM cannot give the states of single layers.
         """
-        model: nn.Module = self.model_runner.model  # type: ignore[attr-defined] - the worker's
+        model = self.model_runner.model
         if not hasattr(model, "set_aux_hidden_state_layers"):
             raise TypeError(f"vLLM's {type(model).__name__} does not hand out hidden states of single layers")
         model.set_aux_hidden_state_layers(tuple(layer_ids))
@@ -65,8 +67,8 @@ class StateTap:
         """Forward hook: keep the states of this step and give the engine the output it would have had."""
         hidden, layers = output
         states_NLH = torch.stack(layers, dim=1).cpu()
-        batch = self.model_runner.input_batch  # type: ignore[attr-defined]
-        starts = self.model_runner.query_start_loc.np  # type: ignore[attr-defined]
+        batch = self.model_runner.input_batch
+        starts = self.model_runner.query_start_loc.np
         token_ids_N = kwargs["input_ids"].cpu().numpy()
         for i, request in enumerate(batch.req_ids):
             rows = slice(int(starts[i]), int(starts[i + 1]))
