@@ -132,9 +132,10 @@ class _Reader:
 def read_jsonl(path: Path) -> list[dict[str, Any]]:
     """Rows of a JSON-lines file; one clear line when it is missing or damaged."""
     rows = []
-    for number, line in enumerate(_text(path).splitlines(), 1):
+    # Not splitlines(): it also breaks at characters such as U+2028, which a reply may hold.
+    for number, line in enumerate(_text(path).split("\n"), 1):
         try:
-            rows.append(json.loads(line))
+            rows += [json.loads(line)] if line else []
         except json.JSONDecodeError:
             raise _fault(path, f"damaged at line {number}") from None
     return rows

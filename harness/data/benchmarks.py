@@ -44,7 +44,7 @@ def _records(name: str, folder: str | None, file: str, split: str) -> list[dict[
 
 def _read(path: Path) -> list[dict[str, Any]]:
     try:
-        return [json.loads(line) for line in path.read_text().splitlines() if line.strip()]
+        return [json.loads(line) for line in path.read_text(encoding="utf-8").split("\n") if line.strip()]
     except ValueError as error:
         raise Unavailable(f"{path} is not JSON lines ({error})") from None
 
