@@ -60,6 +60,16 @@ def learn_by_heart(batch: Batch, verifier) -> torch.nn.Module:
     raise AssertionError(f"not learned in {STEPS_MAX} steps: {out.metrics}")
 
 
+@pytest.fixture
+def _one_thread():
+    """The matrices are tiny: threads cost more than they bring, above all where others use the cores too."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.usefixtures("_one_thread")
 def test_every_draft_of_a_memorised_reply_is_accepted(tmp_path):
     folder = toy.write_verifier(tmp_path / "verifier")
     prompt = torch.randint(0, 256, (20,), generator=torch.Generator().manual_seed(7)).tolist()
