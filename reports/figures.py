@@ -176,6 +176,7 @@ def _training_panel(rows: list[dict[str, Any]], variant: str, family: str, keys:
             elif xs:
                 axes.plot(*_thinned(xs, ys), linewidth=1.4, **paint)
         axes.set_xlabel("optimiser step")
+        axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
         headroom(axes)
     return panel
 

@@ -23,7 +23,7 @@ METRICS = {
         "tokens",
         "Tokens that one verify step yields: 1 + accepted draft tokens / verify steps, pooled over all steps of a "
         "benchmark. The 1 is the verifier's own token, so 1.00 means that no draft was ever accepted. Verify steps in "
-        "which nothing was drafted are not counted.",
+        "which nothing was drafted are not counted, which flatters look-up methods.",
     ),
     "acceptance_rate_position": Metric(
         "Acceptance per position",
@@ -153,7 +153,7 @@ def written(metric: str, value: float) -> str:
     if name == "accuracy_difference":
         return signed(100 * value, 1)
     if name == "parity_gap":
-        return signed(value, 2)
+        return signed(value, 3)
     if name == "training_seconds":
         return duration(value)
     if name == "training_peak_memory_bytes":

@@ -50,10 +50,13 @@ class Differences:
 
 @dataclass(frozen=True)
 class Page:
-    """The content of a report. `tables` and `figures` go by section; `summary` starts with the advice."""
+    """The content of a report. `tables` and `figures` go by section; `summary` starts with the advice.
 
-    title: str
-    heading: str
+    `ending` names the scale in the heading; empty for a full run.
+    """
+
+    model: str
+    ending: str
     scale_label: str
     scale_note: str
     about: list[tuple[str, str]]
@@ -67,16 +70,21 @@ class Page:
     provenance: dict[str, Any]
     command: list[str]
 
+    @property
+    def heading(self) -> str:
+        """`Draft models for <model>`, and the scale where it is not full."""
+        return f"Draft models for {self.model}{self.ending}"
+
 
 def make_page(run: Run, results: Results, gates: list[Gate], provenance: dict[str, Any]) -> Page:
     """Lay out the report of `run`; `provenance` is the content of provenance.json."""
     model = run.reproduction.verifier.id.rpartition("/")[2]
     label = names.scale_label(run.scale)
-    heading = f"Draft models for {model}" + ("" if run.scale == "full" else f" ({label})")
+    ending = "" if run.scale == "full" else f" ({label})"
     best = summary.best_variant(run, results)
     return Page(
-        title=f"{heading} · Specproof",
-        heading=heading,
+        model=model,
+        ending=ending,
         scale_label=label,
         scale_note=names.SCALE_NOTES[run.scale],
         about=_about(run, results, provenance),

@@ -13,6 +13,7 @@ from reports.rows import Results, Row, machine
 
 EXTRACTION_GAP = 0.10
 PAST_END_GAP = 0.02
+CUT_SHARE = 0.10
 
 
 def levels(run: Run) -> list[int]:
@@ -121,7 +122,7 @@ def _faulty(run: Run) -> Iterator[str]:
 
 def warnings(run: Run, results: Results, gates: Sequence[Gate]) -> list[str]:
     """What a reader must know before quoting a figure."""
-    counted = [*_extraction_warnings(results), *_counting_warnings(results)]
+    counted = [*_cut_warnings(run), *_extraction_warnings(results), *_counting_warnings(results)]
     return [*_gate_warning(gates), *_state_warnings(run), *counted, *_missing(run)]
 
 
@@ -157,6 +158,15 @@ def _extraction_warnings(results: Results) -> Iterator[str]:
             yield (
                 f"On {benchmark_label(task)}, strict and flexible accuracy differ by up to {most} points: "
                 "answers are often right but not in the demanded form."
+            )
+
+
+def _cut_warnings(run: Run) -> Iterator[str]:
+    for task, score in run.accuracy[BASE].tasks.items():
+        if score.n and score.cut / score.n > CUT_SHARE:
+            yield (
+                f"On {benchmark_label(task)}, {score.cut} of {score.n} replies without a draft were cut at the length "
+                "limit: accuracy is lower than the model's own."
             )
 
 

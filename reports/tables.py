@@ -256,6 +256,11 @@ def costs(run: Run) -> Table:
     for cost in run.costs:
         peak = plain(cost.peak_memory_mib, f"{(cost.peak_memory_mib or 0) / 1024:.2f} GiB")
         table.rows.append([Cell(cost.rule), plain(cost.wall_s, duration(cost.wall_s)), peak])
+    if len(run.costs) > 1:
+        total_s, most = sum(cost.wall_s for cost in run.costs), max(cost.peak_memory_mib or 0 for cost in run.costs)
+        table.rows.append(
+            [Cell("all together"), plain(total_s, duration(total_s)), plain(most, f"{most / 1024:.2f} GiB")]
+        )
     return table
 
 

@@ -12,7 +12,7 @@ from reports.metrics import base_name, duration, spread, written
         ("accuracy_flexible", 0.875, "87.5%"),
         ("accuracy_strict_difference", -0.0125, "−1.2"),
         ("accuracy_strict_difference", -0.0001, "0.0"),
-        ("parity_gap", 0.021, "+0.02"),
+        ("parity_gap", 0.021, "+0.021"),
         ("speedup_c8", 1.4166, "1.42×"),
         ("ttft_ms_p95_c1", 71.4, "71"),
         ("output_match_faults", 0, "0"),
@@ -27,7 +27,7 @@ def test_a_value_is_written_with_its_unit(metric, value, text):
 def test_an_interval_has_its_unit_once():
     assert spread("accuracy_flexible", 0.8, 0.9) == "80.0 to 90.0%"
     assert spread("speedup_c1", 1.35, 1.5) == "1.35 to 1.50"
-    assert spread("parity_gap", -0.03, 0.07) == "−0.03 to +0.07"
+    assert spread("parity_gap", -0.03, 0.07) == "−0.030 to +0.070"
     assert spread("speedup_c1", None, None) == ""
 
 

@@ -78,6 +78,12 @@ def test_strict_and_flexible_scores_far_apart_are_warned_about_once(results):
     ]
 
 
+def test_many_cut_replies_are_warned_about(results):
+    change(results / "measured/none/accuracy.json", lambda content: content["tasks"]["word_problems"].update(cut=5))
+    _, _, found = told(results)
+    assert any("5 of 40 replies without a draft were cut at the length limit" in warning for warning in found)
+
+
 def test_tokens_past_the_end_are_warned_about_above_two_percent(results):
     def spoil(content: dict) -> None:
         figures = content["benchmarks"]["word_problems"]
