@@ -271,6 +271,6 @@ def provenance(run: Run) -> Table:
     dirt = {True: "yes", False: "no", None: "unknown"}
     for file, found in run.provenance.items():
         commit, seed = (found.commit or "unknown")[:12], DASH if found.seed is None else str(found.seed)
-        hashes = (found.settings_sha256[:12], found.finished_at, run.sha256[file][:12])
+        hashes = (found.settings_sha256[:12], found.finished_at[:19].replace("T", " "), run.sha256[file][:12])
         table.rows.append([Cell(text) for text in (file, commit, dirt[found.dirty], seed, *hashes)])
     return table
