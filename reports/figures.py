@@ -126,12 +126,10 @@ def _positions(results: Results, variant: str, benchmark: str) -> list[Row]:
     return rows
 
 
-def _thinned(xs: list[float], ys: list[float]) -> tuple[np.ndarray, np.ndarray]:
+def _thinned(values: list[float]) -> list[float]:
     """At most CURVE_POINTS means of neighbours."""
-    parts = min(len(xs), CURVE_POINTS)
-    return tuple(
-        np.array([part.mean() for part in np.array_split(np.array(values, float), parts)]) for values in (xs, ys)
-    )
+    parts = np.array_split(np.array(values, float), min(len(values), CURVE_POINTS))
+    return [float(part.mean()) for part in parts]
 
 
 def _curve(rows: list[dict[str, Any]], key: str, split: str | None) -> tuple[list[float], list[float]]:
@@ -174,7 +172,7 @@ def _training_panel(rows: list[dict[str, Any]], variant: str, family: str, keys:
             if split:
                 axes.plot(xs, ys, marker="o", **paint)
             elif xs:
-                axes.plot(*_thinned(xs, ys), linewidth=1.4, **paint)
+                axes.plot(_thinned(xs), _thinned(ys), linewidth=1.4, **paint)
         axes.set_xlabel("optimiser step")
         axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
         headroom(axes)

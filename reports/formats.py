@@ -186,6 +186,7 @@ class Parity(Part):
     gap: float
     low: float | None
     high: float | None
+    margin: float = 0.0
     within: bool
     first_suspect: str | None = None
 

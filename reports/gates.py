@@ -88,4 +88,5 @@ def _parity(run: Run, results: Results) -> Iterator[Gate]:
     for variant, parity in run.parity.items():
         for benchmark, found in parity.benchmarks.items():
             row = results.get(variant, "parity_gap", benchmark)
-            yield _gate(variant, "parity_gap", benchmark, "zero inside the interval", row, found.within)
+            reach = f"within {found.margin:g} of zero" if found.margin else "around zero"
+            yield _gate(variant, "parity_gap", benchmark, f"an interval {reach}", row, found.within)

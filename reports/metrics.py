@@ -84,7 +84,8 @@ METRICS = {
         "Parity gap",
         "tokens",
         "Acceptance length that the exported draft reaches in the reference loop, minus the served one, on the same "
-        "replies and within their ends. An interval without zero means that the server does not run the trained draft.",
+        "replies and within their ends. An interval that stays off zero by more than the margin in the gate means that "
+        "the server does not run the draft that was trained.",
     ),
     "training_seconds": Metric("Training time", "s", "Wall time of the optimisation."),
     "training_tokens": Metric("Training tokens", "tokens", "Tokens that the optimisation saw, all epochs together."),

@@ -209,8 +209,8 @@ def not_run(run: Run, results: Results) -> Table:
     for (label, benchmark, note), variants in grouped.items():
         listed = ", ".join(dict.fromkeys(map(variant_label, variants)))
         unserved = variants[0] in BASELINES and variants[0] not in run.reproduction.variants
-        what = f"{listed}, every metric" if unserved else f"{label}: {listed}"
-        table.rows.append([Cell(what), Cell(benchmark_label(benchmark) or DASH), Cell(note)])
+        told = f"{listed}, every metric" if unserved else f"{label}: {listed}"
+        table.rows.append([Cell(told), Cell(benchmark_label(benchmark) or DASH), Cell(note)])
     return table
 
 

@@ -2,6 +2,7 @@
 
 from harness.evaluation import acceptance, match, parity
 from harness.evaluation.client import Answer
+from harness.evaluation.settings import ParitySettings
 from harness.provenance import collect
 from harness.training.validation import Walk, walk_metrics
 from reports import formats
@@ -46,9 +47,10 @@ def test_the_acceptance_of_a_source_without_drafts_is_read():
 
 def test_parity_is_read():
     rows = [reply(n, [5, 6, 7, 8]) for n in range(3)]
-    found = parity.compare(rows, [[1, 0]] * 3, 3, 100, 0)
+    settings = ParitySettings(dtype="float32", bootstrap_resamples=100, seed=0, margin_tokens=0.02, scale="smoke")
+    found = parity.compare(rows, [[1, 0]] * 3, 3, settings)
     read = formats.ParityFile.model_validate(found).benchmarks["word_problems"]
-    assert (read.gap, read.within, read.served_length) == (0.0, True, 1.5)
+    assert (read.gap, read.within, read.served_length, read.margin) == (0.0, True, 1.5, 0.02)
 
 
 def test_the_validation_of_training_is_read():
