@@ -199,6 +199,7 @@ class Evaluate(Strict):
     bootstrap_resamples: int = Field(2000, ge=100, description="use 100 or more")
     seed: int = Field(0, ge=0, description="use a whole number from 0")
     near_tie_nats: float = Field(0.5, gt=0, description="a difference at a smaller top-2 margin is benign")
+    parity_margin_tokens: float = Field(0.05, ge=0, description="allow this much between predicted and served length")
     acceptance: Acceptance
     accuracy: Accuracy
     latency: Latency

@@ -57,9 +57,7 @@ def _parity(arguments: argparse.Namespace) -> None:
 
     settings = parse_settings(arguments.settings, ParitySettings)
     rows = _replies(arguments.measured)
-    found = run_parity(
-        arguments.draft, arguments.verifier, rows, settings.dtype, settings.bootstrap_resamples, settings.seed
-    )
+    found = run_parity(arguments.draft, arguments.verifier, rows, settings)
     source = provenance.collect(settings.model_dump(), settings.seed, settings.scale)
     write_json(arguments.out, found | {"provenance": source})
 

@@ -21,38 +21,13 @@ import algorithms
 from algorithms.contract import Algorithm
 from harness.checkpoint import read_checkpoint
 from harness.errors import UserError
+from harness.evaluation.settings import ParitySettings
 from harness.evaluation.statistics import pooled_gap
+from harness.evaluation.walk import Steps, inside_reply, walk
 from harness.progress import meter
 from harness.verifiers.weights import load_weights
 
 Row = dict[str, Any]
-Steps = list[int]  # accepted drafts of each verify step of one reply
-
-
-def walk(drafts_SK: Tensor, token_ids: Sequence[int], prompt_length: int) -> Steps:
-    """Accepted drafts of each verify step, had the engine drafted `drafts_SK` on this reply.
-
-    Args:
-        drafts_SK: int64 [S-1, K]; row t holds the guesses of tokens t+2, t+3, ... (`algorithms.contract.Propose`).
-        token_ids: prompt and reply, [S].
-        prompt_length: tokens of the prompt. The prefill samples the first token of the reply.
-    """
-    accepted, newest = [], prompt_length
-    while newest < len(token_ids) - 1:
-        truth = torch.tensor(token_ids[newest + 1 : newest + 1 + drafts_SK.shape[1]])
-        right = drafts_SK[newest - 1, : len(truth)] == truth
-        accepted.append(int(right.long().cumprod(0).sum()))
-        newest += accepted[-1] + 1
-    return accepted
-
-
-def inside_reply(accepted_per_step: Sequence[int], reply_length: int) -> Steps:
-    """A reply's served steps without the drafts accepted beyond its end: only the last step can have some."""
-    left, inside = reply_length - 1, []
-    for accepted in accepted_per_step:
-        inside.append(min(accepted, max(left, 0)))
-        left -= accepted + 1
-    return inside
 
 
 class States:
@@ -105,12 +80,13 @@ def predict(rows: Sequence[Row], folder: Path, verifier: Path, dtype: torch.dtyp
 
 
 def compare(
-    rows: Sequence[Row], predicted: Sequence[Steps], draft_tokens: int, resamples: int, seed: int
+    rows: Sequence[Row], predicted: Sequence[Steps], draft_tokens: int, settings: ParitySettings
 ) -> dict[str, Any]:
     """Content of the parity file without its provenance.
 
     `gap` is predicted less served length, `low` and `high` its bootstrap interval over prompts, both sides resampled
-    together; `within` says that the interval covers 0.
+    together; `within` says that the interval meets the margin around 0. Pairing alone would be too sharp:
+    transformers and the engine round differently, which moves a hundredth of a token.
 
     Raises:
         UserError: the replies carry no record of their verify steps.
@@ -122,27 +98,29 @@ def compare(
     for source in dict.fromkeys(row["source"] for row in rows):
         chosen = [i for i, row in enumerate(rows) if row["source"] == source]
         pair = [[steps[i] for i in chosen] for steps in (predicted, served)]
-        benchmarks[source] = _benchmark(pair[0], pair[1], draft_tokens, resamples, seed)
+        benchmarks[source] = _benchmark(pair[0], pair[1], draft_tokens, settings)
     return {"benchmarks": benchmarks, "within": all(found["within"] for found in benchmarks.values())}
 
 
 def _benchmark(
-    predicted: Sequence[Steps], served: Sequence[Steps], draft_tokens: int, resamples: int, seed: int
+    predicted: Sequence[Steps], served: Sequence[Steps], draft_tokens: int, settings: ParitySettings
 ) -> dict[str, Any]:
     sums = [([sum(steps) for steps in side], [len(steps) for steps in side]) for side in (predicted, served)]
     if not all(sum(counts) for _, counts in sums):
         raise UserError(
             "replies.jsonl: no reply is long enough for a verify step. Fix: raise acceptance.max_new_tokens"
         )
-    gap = pooled_gap(sums[0], sums[1], resamples, seed)
+    gap = pooled_gap(sums[0], sums[1], settings.bootstrap_resamples, settings.seed)
     rates = [_rates(side, draft_tokens) for side in (predicted, served)]
-    within = gap.low is None or gap.high is None or gap.low <= 0 <= gap.high
+    margin = settings.margin_tokens
+    within = gap.low is None or gap.high is None or (gap.low <= margin and gap.high >= -margin)
     return {
         "predicted_length": 1 + sum(sums[0][0]) / sum(sums[0][1]),
         "served_length": 1 + sum(sums[1][0]) / sum(sums[1][1]),
         "gap": gap.value,
         "low": gap.low,
         "high": gap.high,
+        "margin": margin,
         "within": within,
         "predicted_per_position": rates[0],
         "served_per_position": rates[1],
@@ -166,9 +144,7 @@ def first_suspect(predicted_K: Sequence[float], served_K: Sequence[float]) -> st
     return "later drafts only: the state that is fed back (norm_output), or positions (rope)"
 
 
-def run_parity(
-    folder: Path, verifier: Path, rows: Sequence[Row], dtype: str, resamples: int, seed: int
-) -> dict[str, Any]:
+def run_parity(folder: Path, verifier: Path, rows: Sequence[Row], settings: ParitySettings) -> dict[str, Any]:
     """Predict and compare; see the module's head."""
-    predicted, draft_tokens = predict(rows, folder, verifier, getattr(torch, dtype))
-    return compare(rows, predicted, draft_tokens, resamples, seed)
+    predicted, draft_tokens = predict(rows, folder, verifier, getattr(torch, settings.dtype))
+    return compare(rows, predicted, draft_tokens, settings)

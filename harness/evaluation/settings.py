@@ -43,6 +43,7 @@ class ParitySettings(Strict):
     dtype: Literal["bfloat16", "float32"] = Field(description="give the dtype that was served")
     bootstrap_resamples: int = Field(ge=100, description="use 100 or more")
     seed: int = Field(ge=0, description="use a whole number from 0")
+    margin_tokens: float = Field(ge=0, description="allow this much between predicted and served length")
     scale: Scale
 
 
@@ -66,6 +67,7 @@ def parity_settings(reproduction: Reproduction) -> dict[str, Any]:
     """What `parity` needs of `reproduction`, JSON-able."""
     settings = ParitySettings(
         dtype=reproduction.serve.dtype, bootstrap_resamples=reproduction.evaluate.bootstrap_resamples,
-        seed=reproduction.evaluate.seed, scale=reproduction.scale,
+        seed=reproduction.evaluate.seed, margin_tokens=reproduction.evaluate.parity_margin_tokens,
+        scale=reproduction.scale,
     )  # fmt: skip
     return settings.model_dump()

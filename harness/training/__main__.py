@@ -70,7 +70,7 @@ def _prepare(arguments: argparse.Namespace, settings: TrainSettings, knobs: Base
         "threads": torch.get_num_threads(),
     }
     objective = algorithm.objective(knobs, verifier, draft)
-    tokens = knobs.speculative_tokens
+    tokens = knobs.model_dump()["speculative_tokens"]
     return Run(algorithm, draft, objective, store, settings.training, tokens, arguments.state, fingerprint)
 
 

@@ -11,11 +11,15 @@ import algorithms
 from algorithms.eagle3.drafting import draft_steps
 from harness.checkpoint import write_checkpoint
 from harness.errors import UserError
-from harness.evaluation.parity import States, compare, first_suspect, inside_reply, load_draft, predict, walk
+from harness.evaluation.parity import States, compare, first_suspect, load_draft, predict
+from harness.evaluation.settings import ParitySettings
+from harness.evaluation.walk import inside_reply, walk
 from harness.verifiers.weights import load_weights
 from tests import toy
 
 PROMPT, K, AUX = 4, 3, [1, 3, 6]
+
+EXACT = ParitySettings(dtype="float32", bootstrap_resamples=200, seed=0, margin_tokens=0.0, scale="smoke")
 
 
 def drafts_for(token_ids, right):
@@ -71,7 +75,7 @@ def row(prompt_id, accepted, source="word_problems"):
 
 def test_equal_steps_are_within_and_show_every_length():
     rows = [row("a", [2, 1]), row("b", [0, 3, 3]), row("c", [1], "instructions")]
-    found = compare(rows, [[2, 1], [0, 3, 3], [1]], K, resamples=200, seed=0)
+    found = compare(rows, [[2, 1], [0, 3, 3], [1]], K, EXACT)
     assert found["within"]
     math = found["benchmarks"]["word_problems"]
     assert (math["predicted_length"], math["served_length"]) == (2.8, 2.8)  # 1 + 9 / 5
@@ -83,7 +87,7 @@ def test_equal_steps_are_within_and_show_every_length():
 
 def test_a_server_that_drafts_worse_is_not_within():
     rows = [row(str(i), [0, 0, 1]) for i in range(10)]
-    found = compare(rows, [[2, 2] for _ in rows], K, resamples=200, seed=0)
+    found = compare(rows, [[2, 2] for _ in rows], K, EXACT)
     benchmark = found["benchmarks"]["word_problems"]
     assert not found["within"]
     assert benchmark["gap"] == pytest.approx(2 - 1 / 3)
@@ -100,7 +104,7 @@ def test_the_first_suspect_follows_the_shape_of_the_gap():
 @pytest.mark.parametrize("rows", [[], [row("a", [1]) | {"spec": None}]])
 def test_replies_without_verify_steps_are_refused(rows):
     with pytest.raises(UserError, match=r"no record of verify steps. Fix:"):
-        compare(rows, [[1] for _ in rows], K, resamples=200, seed=0)
+        compare(rows, [[1] for _ in rows], K, EXACT)
 
 
 @pytest.fixture(scope="module")

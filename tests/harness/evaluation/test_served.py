@@ -19,6 +19,7 @@ from harness.evaluation.client import Chat
 from harness.evaluation.match import compare
 from harness.evaluation.parity import run_parity
 from harness.evaluation.replies import Prompts, as_row
+from harness.evaluation.settings import ParitySettings
 from harness.serving import ngram_config, running_server
 from harness.verifiers.weights import load_weights
 from tests import toy
@@ -27,6 +28,7 @@ pytestmark = pytest.mark.slow
 
 K, NEW_TOKENS, DRAFT_VOCABULARY = 3, 40, 12
 SERVE = Serve(dtype="float32", max_model_len=256, max_num_seqs=4, kv_cache_gb=0.25)
+EXACT = ParitySettings(dtype="float32", bootstrap_resamples=200, seed=0, margin_tokens=0.0, scale="smoke")
 ROWS = [
     {"id": f"p{i}", "source": "word_problems", "messages": [{"role": "user", "content": f"{i} and {7 * i}?"}]}
     for i in range(8)
@@ -119,7 +121,7 @@ def test_the_counters_equal_the_replies_own_records(drafted):
 
 def test_the_server_drafts_exactly_as_the_reference_loop(folders, drafted):
     verifier, published, _ = folders
-    found = run_parity(published, verifier, drafted[0], "float32", resamples=200, seed=0)
+    found = run_parity(published, verifier, drafted[0], EXACT)
     benchmark_ = found["benchmarks"]["word_problems"]
     assert benchmark_["replies_with_equal_steps"] == len(ROWS)
     assert (benchmark_["gap"], found["within"]) == (0, True)

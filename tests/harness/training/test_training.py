@@ -16,7 +16,7 @@ from harness.capture.store import Document, Store, shard_record, write_manifest,
 from harness.files import read_jsonl
 from harness.training.optimizers import rate_share
 from harness.training.packing import epoch_packs, make_batch, split_rows
-from harness.training.validation import walk_reply
+from harness.training.validation import estimate
 from tests import toy
 
 AUX = [1, 3, 5]
@@ -108,15 +108,17 @@ def test_a_pack_is_its_documents_one_after_another(tmp_path):
     assert batch.loss_mask_S.tolist() == ([False] * 5 + [True] * 20) + ([False] * 5 + [True] * 15)
 
 
-def test_the_walk_counts_as_verification_does():
-    # Prompt of 2 tokens, reply 10..15. The prefill gives 10; then the drafts 11 12 x (13 is the bonus), then 14 15.
-    tokens = [1, 2, 10, 11, 12, 13, 14, 15]
-    proposals = torch.zeros(7, 3, dtype=torch.long)
-    proposals[1] = torch.tensor([11, 12, 99])
-    proposals[4] = torch.tensor([14, 15, 16])
-    walk = walk_reply(proposals, tokens, 2)
-    assert (walk.drafts, walk.accepted_per_position) == (2, [2, 2, 0])
-    assert walk.acceptance_length_pooled == 3.0
+def test_validation_pools_the_steps_of_all_replies(tmp_path):
+    store = make_store(tmp_path)
+
+    def all_right(draft, token_ids, aux_states, num_draft_tokens):
+        ids = torch.cat([token_ids, torch.tensor([toy.TURN_END_ID]), torch.zeros(8, dtype=torch.long)])
+        return torch.stack([ids[2 + k : 1 + k + len(token_ids)] for k in range(num_draft_tokens)], 1)
+
+    # The prefill gives one token; 15 = 3 * (3 + 1) + 3 and 26 = 6 * (3 + 1) + 2 are left, the last steps without a bonus.
+    walk = estimate(torch.nn.Module(), all_right, store, [0, 1], 3)
+    assert (walk.drafts, walk.accepted_per_position) == (11, [11, 11, 10])
+    assert walk.acceptance_length_pooled == 1 + 32 / 11
 
 
 def test_the_learning_rate_rises_then_falls_to_two_percent():
