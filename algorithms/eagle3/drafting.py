@@ -41,7 +41,8 @@ def draft_steps(draft: Draft, token_ids_S: Tensor, aux_states_SAH: Tensor, num_d
     document_S = torch.zeros(aux_states_SAH.shape[0], dtype=torch.long)
     last = torch.tensor([aux_states_SAH.shape[0] - 1])
     branches = draft.start(token_ids_S[1:], aux_states_SAH, document_S, last)
-    tokens, outputs, logits = [], [], []
+    tokens: list[Tensor] = []
+    outputs, logits = [], []
     for step in range(num_draft_tokens):
         if step:
             draft.extend(branches, tokens[-1])

@@ -63,7 +63,7 @@ def claim_port(port: int | None) -> socket.socket:
     except OSError as error:
         claim.close()
         raise UserError(
-            f"serve.port = {port}: {error.strerror.lower()} on {HOST}. "
+            f"serve.port = {port}: {(error.strerror or "refused").lower()} on {HOST}. "
             "Fix: stop what listens there, or leave the port out for any free one"
         ) from None
     return claim
