@@ -115,7 +115,7 @@ def test_validation_pools_the_steps_of_all_replies(tmp_path):
         ids = torch.cat([token_ids, torch.tensor([toy.TURN_END_ID]), torch.zeros(8, dtype=torch.long)])
         return torch.stack([ids[2 + k : 1 + k + len(token_ids)] for k in range(num_draft_tokens)], 1)
 
-    # The prefill gives one token; 15 = 3 * (3 + 1) + 3 and 26 = 6 * (3 + 1) + 2 are left, the last steps without a bonus.
+    # The prefill gives one token; 15 = 3 * 4 + 3 and 26 = 6 * 4 + 2 are left, the last steps without a bonus.
     walk = estimate(torch.nn.Module(), all_right, store, [0, 1], 3)
     assert (walk.drafts, walk.accepted_per_position) == (11, [11, 11, 10])
     assert walk.acceptance_length_pooled == 1 + 32 / 11
