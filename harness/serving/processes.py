@@ -62,8 +62,9 @@ def claim_port(port: int | None) -> socket.socket:
         claim.bind((HOST, port or 0))
     except OSError as error:
         claim.close()
+        why = (error.strerror or "refused").lower()
         raise UserError(
-            f"serve.port = {port}: {(error.strerror or "refused").lower()} on {HOST}. "
+            f"serve.port = {port}: {why} on {HOST}. "
             "Fix: stop what listens there, or leave the port out for any free one"
         ) from None
     return claim
