@@ -5,6 +5,7 @@
 
 import ctypes
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -25,6 +26,8 @@ POLL_S = 0.1
 STOP_GRACE_S = 5.0
 TAIL_LINES = 20
 PR_SET_PDEATHSIG = 1
+# What a library of vLLM's prints at every exit, after the reason for it.
+EXIT_NOISE = re.compile(r"nanobind:| - leaked | - \.\.\. skipped|See https://nanobind")
 
 # A proxy named in the environment must never see traffic to this machine's own loopback.
 _direct = build_opener(ProxyHandler({}))
@@ -71,8 +74,9 @@ def claim_port(port: int | None) -> socket.socket:
 
 
 def log_tail(log: Path, lines: int = TAIL_LINES) -> str:
-    """The last `lines` lines of a log, undecodable bytes replaced."""
-    return "\n".join(log.read_text(errors="replace").rstrip().split("\n")[-lines:])
+    """The last `lines` lines of a log that say something, undecodable bytes replaced."""
+    said = [line for line in log.read_text(errors="replace").splitlines() if line and not EXIT_NOISE.match(line)]
+    return "\n".join(said[-lines:])
 
 
 def _living_members(group: int) -> list[psutil.Process]:
