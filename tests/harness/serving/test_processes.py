@@ -180,3 +180,10 @@ def test_the_tail_of_a_log_survives_bytes_that_are_no_text(tmp_path):
     assert log_tail(log, 2).split("\n")[-1] == "three"
     assert "two" in log_tail(log, 2)
     assert "one" not in log_tail(log, 2)
+
+
+def test_the_tail_of_a_log_ends_with_the_reason_not_with_what_every_exit_prints(tmp_path):
+    log = tmp_path / "server.log"
+    noise = 'nanobind: leaked 3 types!\n - leaked type "a.B"\n - ... skipped remainder\nSee https://nanobind.readthedocs.io\n'
+    log.write_text("start\nValueError: no such model\n" + noise)
+    assert log_tail(log, 1) == "ValueError: no such model"
