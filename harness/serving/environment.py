@@ -40,10 +40,20 @@ def preloads() -> list[str]:
     return found + [library for library in [_tcmalloc()] if library]
 
 
+def _loader_variables() -> dict[str, str]:
+    """LD_PRELOAD, where a space ends an entry: a library with one in its path goes by name and search path."""
+    libraries = [Path(library) for library in preloads()]
+    apart = [library for library in libraries if " " in str(library)]
+    variables = {"LD_PRELOAD": ":".join(each.name if each in apart else str(each) for each in libraries)}
+    if apart:
+        folders = [*(str(each.parent) for each in apart), os.environ.get("LD_LIBRARY_PATH", "")]
+        variables["LD_LIBRARY_PATH"] = ":".join(filter(None, folders))
+    return variables
+
+
 def _cpu_environment() -> dict[str, str]:
     cores = sorted(os.sched_getaffinity(0))
-    return {
-        "LD_PRELOAD": ":".join(preloads()),
+    return _loader_variables() | {
         # vLLM's own choice leaves one core to the scheduler: on 2 cores that is half the machine.
         "VLLM_CPU_OMP_THREADS_BIND": ",".join(map(str, cores)),
         "OMP_NUM_THREADS": str(len(cores)),

@@ -52,6 +52,21 @@ def test_preloaded_libraries_load_into_a_new_process():
     assert all(Path(library).name in done.stdout for library in libraries)
 
 
+def test_libraries_are_preloaded_from_a_folder_with_a_space_in_its_name(tmp_path, monkeypatch):
+    library = tmp_path / "my project" / Path(preloads()[0]).name
+    library.parent.mkdir()
+    library.symlink_to(preloads()[0])
+    monkeypatch.setattr(environment, "preloads", lambda: [str(library)])
+    done = subprocess.run(
+        [sys.executable, "-c", "print(open('/proc/self/maps').read())"],
+        env=os.environ | environment._loader_variables(),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stderr == "" and library.name in done.stdout
+
+
 def test_a_command_restarts_itself_once_with_its_arguments_and_its_process_id():
     started = subprocess.Popen(
         [sys.executable, "-c", RESTARTED, "--out", "a b"], cwd=ROOT, stdout=subprocess.PIPE, text=True
