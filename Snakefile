@@ -44,7 +44,7 @@ include: "harness/rules/report.smk"
 
 
 onsuccess:
-    print(*reports_of(sys.argv), sep="\n", file=sys.stderr)
+    sys.stderr.writelines(f"{line}\n" for line in reports_of(sys.argv))
 
 
 onerror:
