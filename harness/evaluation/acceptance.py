@@ -4,10 +4,10 @@ Called by `measure.py` around the replies to each source. Definitions, pooled ov
 
     acceptance_length_pooled = 1 + accepted / drafts           the 1 is the token the verifier adds itself (the bonus)
     acceptance_rate_per_position[j] = accepted at j / drafts   not conditional on earlier positions
-    emitted_tokens_per_step = tokens of the replies, less the prefill's, / drafts
+    emitted_tokens_per_step = tokens of the replies, less the prefill's, / steps
 
-The server counts drafts accepted beyond the end of a reply; `accepted_past_end` says how many, and only
-`emitted_tokens_per_step` leaves them out.
+The server counts drafts accepted beyond the end of a reply (`accepted_past_end` says how many), and only steps that
+drafted something: both flatter the first length, and the last one has neither.
 """
 
 import time
@@ -129,9 +129,9 @@ def benchmark(counters: Counters, answers: Sequence[Answer], resamples: int, see
         seed: makes them repeatable.
 
     Returns:
-        JSON object. Length, rates and interval are None where nothing was drafted. `emitted_tokens_per_step` and
-        `accepted_past_end` are None where some steps drafted nothing, so that steps cannot be counted.
-        `past_end_matters`: the two lengths differ by more than 2%.
+        JSON object. Length, rates and interval are None where nothing was drafted. Steps that drafted nothing leave no
+        record: they are counted as the tokens that no step accounts for (at most K too few a reply), and leave
+        `accepted_past_end` None. `past_end_matters`: drafts beyond the end lengthen the first length by over 2%.
     """
     replies = [answer for answer in answers if answer.error is None]
     drafts = [len(_steps(answer)) for answer in replies]
@@ -139,9 +139,10 @@ def benchmark(counters: Counters, answers: Sequence[Answer], resamples: int, see
     excess = [past_end(answer) for answer in replies]
     every_step_drafts = bool(replies) and min(excess) >= 0 and sum(drafts) > 0
     emitted = sum(len(answer.token_ids) - 1 for answer in replies)
+    steps = sum(drafts) + sum(-beyond for beyond in excess if beyond < 0)
     interval = pooled_ratio(accepted, drafts, resamples, seed, offset=1.0) if sum(drafts) else None
     length = 1 + counters.accepted / counters.drafts if counters.drafts else None
-    emitted_per_step = emitted / sum(drafts) if every_step_drafts else None
+    past_end_share = sum(excess) / (emitted + sum(excess)) if every_step_drafts else 0.0
     return {
         "drafts": counters.drafts,
         "draft_tokens": counters.draft_tokens,
@@ -153,9 +154,9 @@ def benchmark(counters: Counters, answers: Sequence[Answer], resamples: int, see
         "acceptance_rate_per_position": [
             n / counters.drafts for n in counters.accepted_per_position if counters.drafts
         ],
-        "emitted_tokens_per_step": emitted_per_step,
+        "emitted_tokens_per_step": emitted / steps if steps else None,
         "accepted_past_end": sum(excess) if every_step_drafts else None,
-        "past_end_matters": bool(length and emitted_per_step and 1 - emitted_per_step / length > PAST_END_SHARE_MAX),
+        "past_end_matters": past_end_share > PAST_END_SHARE_MAX,
         "prompts": len(replies),
     }
 

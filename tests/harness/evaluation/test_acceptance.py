@@ -83,14 +83,14 @@ def test_a_scrape_waits_until_the_last_step_is_counted(monkeypatch):
     assert settled_counters(lambda: next(pages), "toy", 3).drafts == 6
 
 
-def test_steps_without_drafts_leave_the_emitted_length_open():
-    # 10 tokens, but the two steps that drafted emit only 3: the other 6 came from steps that drafted nothing.
+def test_steps_that_drafted_nothing_count_as_steps():
+    # 10 tokens, but the two steps that drafted emit only 3: the other 6 came one by one.
     rare = answer("a", [0, 1], length=10)
     assert past_end(rare) == -6
     figures = benchmark(count_details([rare], 3), [rare], DRAWS, seed=0)
-    assert figures["emitted_tokens_per_step"] is None
-    assert figures["accepted_past_end"] is None
     assert figures["acceptance_length_pooled"] == 1.5
+    assert figures["emitted_tokens_per_step"] == 9 / 8
+    assert figures["accepted_past_end"] is None
 
 
 def test_nothing_drafted_gives_no_length_rather_than_one():
@@ -99,6 +99,7 @@ def test_nothing_drafted_gives_no_length_rather_than_one():
     assert figures["acceptance_length_pooled"] is None
     assert figures["acceptance_rate_per_position"] == []
     assert (figures["low"], figures["high"]) == (None, None)
+    assert figures["emitted_tokens_per_step"] == 1.0
 
 
 def test_a_request_that_was_repeated_breaks_the_comparison_with_the_replies():
