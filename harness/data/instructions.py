@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from itertools import zip_longest
 
 HELDOUT_SHARE = 0.2
+Instruction = tuple[str, list[dict[str, str]], None]
 TOPICS = (
     "the sun", "volcanoes", "bread", "rain", "bees", "trees", "rivers", "mountains", "the moon", "coffee", "tea",
     "bicycles", "trains", "airplanes", "ships", "bridges", "castles", "libraries", "schools", "hospitals",
@@ -47,17 +48,18 @@ def is_heldout(form: str, topic: str) -> bool:
     return hashlib.sha256(f"{form}:{topic}".encode()).digest()[0] < 256 * HELDOUT_SHARE
 
 
-def _prompts(form: str, text: str, heldout: bool, shuffle: random.Random) -> Iterator[tuple[str, str, None]]:
+def _prompts(form: str, text: str, heldout: bool, shuffle: random.Random) -> Iterator[Instruction]:
     topics = [topic for topic in TOPICS if is_heldout(form, topic) == heldout]
     partners = TOPICS if "{other}" in text else PEOPLE
     pairs = [(topic, partner) for topic in topics for partner in partners if topic != partner]
     shuffle.shuffle(pairs)
     for topic, partner in pairs:
-        yield form, text.format(topic=topic, person=partner, other=partner), None
+        content = text.format(topic=topic, person=partner, other=partner)
+        yield form, [{"role": "user", "content": content}], None
 
 
-def instructions(heldout: bool, seed: int) -> Iterator[tuple[str, str, None]]:
-    """All instructions of a split as (category, prompt, None), one of each form in turn until all are used up."""
+def instructions(heldout: bool, seed: int) -> Iterator[Instruction]:
+    """All instructions of a split as (category, messages, None), one of each form in turn until all are used up."""
     streams = [_prompts(form, text, heldout, random.Random(f"{seed}:{heldout}:{form}")) for form, text in FORMS.items()]
     for turn in zip_longest(*streams):
         yield from (prompt for prompt in turn if prompt is not None)

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from harness.config import Data, PromptSource, Strict
 from harness.data.benchmarks import Unavailable
 from harness.data.chat import PromptRejected, load_tokenizer, prompt_token_ids
-from harness.data.sources import Row, rows_of
+from harness.data.sources import Row, question_of, rows_of
 from harness.errors import UserError
 from harness.files import file_sha256, write_json, write_jsonl
 from harness.progress import log
@@ -102,7 +102,7 @@ def _said(dropped: dict[str, int]) -> str:
 
 
 def _refuse_leaks(splits: dict[str, list[Row]]) -> None:
-    train, heldout = ({row["messages"][0]["content"]: row["id"] for row in splits[split]} for split in SPLITS)
+    train, heldout = ({question_of(row): row["id"] for row in splits[split]} for split in SPLITS)
     shared = sorted(train.keys() & heldout.keys())
     if shared:
         example = f"{train[shared[0]]} and {heldout[shared[0]]}"

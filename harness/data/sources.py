@@ -5,16 +5,19 @@ later user turns where there are any.
 """
 
 import random
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import Any
 
 from harness.config import PromptSource
 from harness.data.benchmarks import gsm8k, mt_bench
 from harness.data.instructions import instructions
-from harness.data.word_problems import REQUEST, word_problems
+from harness.data.word_problems import word_problems
 from harness.errors import UserError
 
 Row = dict[str, Any]
+REQUEST = 'Show the calculation and end with "#### <number>".'  # GSM8K's own form
+OWN: dict[str, Callable[[bool, int], Iterable[Any]]] = {"word_problems": word_problems, "instructions": instructions}
 
 
 def rows_of(source: PromptSource, heldout: bool, folder: str | None, seed: int) -> list[Row]:
@@ -38,11 +41,15 @@ def rows_of(source: PromptSource, heldout: bool, folder: str | None, seed: int) 
     ]
 
 
-def _make(name: str, heldout: bool, folder: str | None, seed: int) -> Any:
-    if name == "word_problems":
-        return (_row(text, answer, category) for category, text, answer in word_problems(heldout, seed))
-    if name == "instructions":
-        return (_row(text, answer, category) for category, text, answer in instructions(heldout, seed))
+def question_of(row: Row) -> str:
+    """The turn that the verifier answers; two rows with the same one are the same prompt."""
+    return row["messages"][-1]["content"]
+
+
+def _make(name: str, heldout: bool, folder: str | None, seed: int) -> Iterable[Row]:
+    if name in OWN:
+        made = OWN[name](heldout, seed)
+        return ({"messages": messages, "answer": answer, "category": kind} for kind, messages, answer in made)
     if name == "gsm8k":
         problems = gsm8k(folder, "test" if heldout else "train")
         return _shuffled([_row(f"{row['question']} {REQUEST}", row["answer"], None) for row in problems], seed)
@@ -62,11 +69,9 @@ def _shuffled(rows: list[Row], seed: int) -> list[Row]:
     return random.Random(seed).sample(rows, len(rows))
 
 
-def _distinct(rows: Any) -> Any:
-    """Rows whose first prompt was not seen before."""
+def _distinct(rows: Iterable[Row]) -> Iterator[Row]:
     seen = set()
     for row in rows:
-        text = row["messages"][0]["content"]
-        if text not in seen:
-            seen.add(text)
+        if question_of(row) not in seen:
+            seen.add(question_of(row))
             yield row

@@ -25,15 +25,16 @@ def test_a_form_about_a_topic_is_in_one_split_only_and_both_splits_know_every_fo
         for partner in (*TOPICS, *PEOPLE)
     }
     for heldout in (False, True):
-        for form, prompt, answer in instructions(heldout, seed=7):
+        for form, messages, answer in instructions(heldout, seed=7):
+            prompt = messages[0]["content"]
             assert origin[prompt][0] == form
             assert pairs[origin[prompt]] == heldout
             assert answer is None
 
 
 def test_no_prompt_comes_twice_in_or_across_splits():
-    train = [prompt for _, prompt, _ in instructions(False, seed=1)]
-    heldout = [prompt for _, prompt, _ in instructions(True, seed=2)]
+    train = [messages[0]["content"] for _, messages, _ in instructions(False, seed=1)]
+    heldout = [messages[0]["content"] for _, messages, _ in instructions(True, seed=2)]
     assert len(set(train + heldout)) == len(train) + len(heldout) > 5000
 
 

@@ -60,7 +60,8 @@ def test_rows_files_and_counts_agree(verifier, tmp_path):
     sources = prepare(wanted, verifier, tmp_path)
     train = read_jsonl(tmp_path / "train.jsonl")
     assert [row["source"] for row in train] == ["word_problems"] * 30 + ["instructions"] * 12
-    assert len({row["id"] for row in train}) == 42 and train[0]["id"] == "word_problems-train-00000"
+    assert len({row["messages"][-1]["content"] for row in train}) == len({row["id"] for row in train}) == 42
+    assert train[0]["id"] == "word_problems-train-00000"
     assert train[0]["answer"].split()[-2] == "####" and train[-1]["answer"] is None
     assert [(entry["split"], entry["rows"]) for entry in sources["sources"]] == [
         ("train", 30),
