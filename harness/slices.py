@@ -75,6 +75,6 @@ def parity(reproduction: Reproduction) -> dict[str, Any]:
     return parity_settings(reproduction)
 
 
-def report(reproduction: Reproduction) -> dict[str, Any]:
-    """For `reports`: it reads the reproduction itself, so this only makes it run again when the gates change."""
-    return {"gates": reproduction.gates, "scale": reproduction.scale}
+def whole(reproduction: Reproduction) -> dict[str, Any]:
+    """Everything, defaults and smoke changes filled in: kept beside the results; the report runs again with it."""
+    return reproduction.model_dump()

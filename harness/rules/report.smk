@@ -1,10 +1,29 @@
 """Result files in, report and gates out."""
 
 
+rule settings:
+    output:
+        "results/{target}/settings.json",
+    log:
+        "logs/{target}/settings.log",
+    benchmark:
+        "results/{target}/benchmarks/settings.tsv"
+    resources:
+        timed=1,
+        mem_mb=500,
+        disk_mb=1,
+        runtime=5,
+    params:
+        settings=settings_for(slices.whole),
+    shell:
+        "printf '%s' {params.settings:q} | python -m json.tool - {output:q} 2>{log:q}"
+
+
 # The report itself is not declared: it is written when a gate is missed too, and Snakemake would delete it then.
 rule report:
     input:
         measured=reported_files,
+        settings="results/{target}/settings.json",
         sources="results/{target}/prompts/sources.json",
         published=lambda wildcards: f"reproductions/{RUNS[wildcards.target].name}/published.yaml",
     output:
@@ -20,7 +39,6 @@ rule report:
         runtime=30,
     params:
         code=code_of("reports.__main__"),
-        settings=settings_for(slices.report),
         name=lambda wildcards: RUNS[wildcards.target].name,
     shell:
         """

@@ -14,9 +14,10 @@ import pytest
 from harness.config import load_all
 from tests.dag.conftest import TARGET, Toy
 
-ALL = {"verifier", "prompts", "capture", "train", "lint", "measure", "match", "parity", "report"}
+ALL = {"settings", "verifier", "prompts", "capture", "train", "lint", "measure", "match", "parity", "report"}
+CODE_AFTER_CAPTURE = {"train", "lint", "measure", "match", "parity", "report"}
+AFTER_CAPTURE = {"settings", *CODE_AFTER_CAPTURE}
 AFTER_PROMPTS = ALL - {"verifier", "prompts"}
-AFTER_CAPTURE = {"train", "lint", "measure", "match", "parity", "report"}
 
 
 def test_without_a_target_the_targets_are_listed(toy: Toy):
@@ -60,6 +61,7 @@ def test_every_step_leaves_its_log_and_its_benchmark(finished_toy: Toy):
 
 
 REPRODUCTION = "reproductions/toy/reproduction.yaml"
+MATCHED = {"settings", "match", "report"}
 REPLY = "      max_new_tokens: 48\n  training"
 CHANGES = [
     ("a comment in the settings", REPRODUCTION, "verifier:\n", "verifier:  # the embedded one\n", set()),
@@ -69,12 +71,12 @@ CHANGES = [
     ("the length of training replies", REPRODUCTION, REPLY, REPLY.replace("48", "40"), {"capture", *AFTER_CAPTURE}),
     ("the data seed", REPRODUCTION, "  seed: 1\n  train:", "  seed: 2\n  train:", {"prompts", *AFTER_PROMPTS}),
     ("a known answer", REPRODUCTION, "verifier_checks:", "verifier_checks:\n  - {prompt: a, answer: b}", ALL),
-    ("n-gram's look-up", REPRODUCTION, "ngram:\n", "ngram:\n  lookup_max: 5\n", {"measure", "match", "report"}),
-    ("a gate", REPRODUCTION, "accuracy_drop_max: 1.0", "accuracy_drop_max: 0.9", {"report"}),
-    ("the near-tie limit", REPRODUCTION, "evaluate:\n", "evaluate:\n  near_tie_nats: 0.4\n", {"match", "report"}),
+    ("n-gram's look-up", REPRODUCTION, "ngram:\n", "ngram:\n  lookup_max: 5\n", {"measure", *MATCHED}),
+    ("a gate", REPRODUCTION, "accuracy_drop_max: 1.0", "accuracy_drop_max: 0.9", {"settings", "report"}),
+    ("the near-tie limit", REPRODUCTION, "evaluate:\n", "evaluate:\n  near_tie_nats: 0.4\n", MATCHED),
     ("code of the report", "reports/gates.py", "", "X = 1\n", {"report"}),
-    ("code of the algorithm", "algorithms/eagle3/drafting.py", "", "X = 1\n", AFTER_CAPTURE),
-    ("code of the capture", "harness/capture/run.py", "", "X = 1\n", {"capture", *AFTER_CAPTURE}),
+    ("code of the algorithm", "algorithms/eagle3/drafting.py", "", "X = 1\n", CODE_AFTER_CAPTURE),
+    ("code of the capture", "harness/capture/run.py", "", "X = 1\n", {"capture", *CODE_AFTER_CAPTURE}),
     ("code of the plumbing", "harness/progress.py", "", "X = 1\n", set()),
 ]
 
