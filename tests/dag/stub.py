@@ -30,7 +30,7 @@ def _capture(out: Path) -> None:
         if not shard.exists():
             shard.write_text(str(time.time()))
             if os.environ.get("STUB_SLEEP") == "capture" and number == 1:
-                time.sleep(60)
+                time.sleep(300)
     (out / "manifest.json").write_text("{}")
 
 
