@@ -31,11 +31,14 @@ Ask = Callable[[list[tuple[str, list[dict[str, str]]]]], list[Answer]]
 
 
 class ServedModel(LM):
-    """What lm-eval takes for a model: a running server, asked by `ask`."""
+    """What lm-eval takes for a model: a running server, asked by `ask`.
 
-    def __init__(self, ask: Ask) -> None:
+    `earlier` holds, by problem id, the turns that a row has before its question: lm-eval knows the question only.
+    """
+
+    def __init__(self, ask: Ask, earlier: dict[str, list[dict[str, str]]]) -> None:
         super().__init__()
-        self.ask = ask
+        self.ask, self.earlier = ask, earlier
         self.answers: dict[str, Answer] = {}
 
     @property
@@ -49,10 +52,13 @@ class ServedModel(LM):
 
     def generate_until(self, requests: list["Instance"]) -> list[str]:
         """One reply per request; "" for a failed one. All replies stay in `answers` by problem id."""
-        prompts = [(request.doc["id"], json.loads(request.args[0])) for request in requests]
-        answers = self.ask(prompts)
+        answers = self.ask([(request.doc["id"], self._messages(request)) for request in requests])
         self.answers |= {answer.id: answer for answer in answers}
         return [answer.text for answer in answers]
+
+    def _messages(self, request: "Instance") -> list[dict[str, str]]:
+        *before, question = json.loads(request.args[0])
+        return [*before, *self.earlier[request.doc["id"]], question]
 
     def loglikelihood(self, requests: list["Instance"]) -> list[tuple[float, bool]]:
         """Not offered by a chat server."""
@@ -82,7 +88,8 @@ def score(
     problems = [row for row in rows if row["source"] == task and row.get("answer")][: settings.limit]
     if not problems:
         return {"not_run": f"no held-out prompts of {task} with an answer"}
-    model, name = ServedModel(ask), f"specproof_{task}"
+    earlier = {row["id"]: row["messages"][:-1] for row in problems}
+    model, name = ServedModel(ask, earlier), f"specproof_{task}"
     tasks = TaskManager(include_path=str(TASKS), include_defaults=False, metadata={"rows": problems}).load([name])
     # Not `simple_evaluate`, which wraps this call: it spends seconds on listing the machine's packages.
     results = evaluate(model, tasks, apply_chat_template=True, system_instruction=system_prompt, bootstrap_iters=0)

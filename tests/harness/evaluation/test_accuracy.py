@@ -121,3 +121,17 @@ def test_the_limit_takes_the_first_problems():
 def test_a_task_without_problems_says_why_it_did_not_run(rows):
     found = measured(rows, lambda *_: pytest.fail("nothing to ask"), tasks=["gsm8k"])
     assert found == {"gsm8k": {"not_run": "no held-out prompts of gsm8k with an answer"}}
+
+
+def test_the_turns_before_a_question_are_sent_with_it():
+    solved = [{"role": "user", "content": "2 and 2?"}, {"role": "assistant", "content": "#### 4"}]
+    rows = [row | {"messages": [*solved, *row["messages"]]} for row in problems(["18", "18"])]
+    asked = {}
+
+    def answers(prompt_id, messages):
+        asked[prompt_id] = messages
+        return Answer(prompt_id, text="#### 18", finish_reason="stop")
+
+    assert measured(rows, answers, "Be brief.")["word_problems"]["strict"] == 1.0
+    system = {"role": "system", "content": "Be brief."}
+    assert asked == {row["id"]: [system, *row["messages"]] for row in rows}
