@@ -1,7 +1,7 @@
 """One variant against one server: replies, acceptance, accuracy, latency, one after another in one process.
 
 Called by `python -m harness.evaluation measure`. lm-eval and GuideLLM take 25 s to import; that happens here while the
-server starts. Every file appears whole as soon as its check is done.
+server starts and replies. Every file appears whole as soon as its check is done.
 """
 
 from concurrent.futures import ThreadPoolExecutor
@@ -170,11 +170,16 @@ def measure(settings: MeasureSettings, variant: str, model: Path, verifier: Path
     for name in FILES:
         (out / name).unlink(missing_ok=True)
     with ExitStack() as stack:
-        with ThreadPoolExecutor(1) as pool:
-            imported = pool.submit(_import_tools)
-            serving = running_server(str(model), settings.serve, out / "server.log", settings.speculative)
-            server = stack.enter_context(serving)
-            imported.result()
-        run = Measurement(settings, variant, verifier, Prompts(rows, verifier, settings.system_prompt), out)
-        for check in (run.check, run.acceptance, run.accuracy, run.latency):
-            check(server)
+        # One thread does both: two would import the same modules at once. The replies wait for the prompts only.
+        background = stack.enter_context(ThreadPoolExecutor(1))
+        tokenised = background.submit(Prompts, rows, verifier, settings.system_prompt)
+        imported = background.submit(_import_tools)
+        server = stack.enter_context(
+            running_server(str(model), settings.serve, out / "server.log", settings.speculative)
+        )
+        run = Measurement(settings, variant, verifier, tokenised.result(), out)
+        run.check(server)
+        run.acceptance(server)
+        imported.result()
+        run.accuracy(server)
+        run.latency(server)
