@@ -13,6 +13,7 @@ from the number of stream chunks, because a verify step sends several tokens in 
 
 import asyncio
 import json
+import math
 import multiprocessing
 from collections.abc import Sequence
 from importlib import metadata
@@ -28,7 +29,7 @@ from harness.evaluation.statistics import pooled_ratio
 if TYPE_CHECKING:
     from guidellm.schemas import GenerativeRequestStats
 
-LIMIT_S = 600.0  # whole load at one concurrency: a server that hangs must not hold the run for ever
+REQUEST_LIMIT_S = 120.0  # on average over a load: a server that hangs must not hold the run for ever
 
 Prompt = tuple[str, Sequence[dict[str, str]]]
 
@@ -84,10 +85,11 @@ def _load(
         "kind": "openai_http", "target": url, "model": model, "max_tokens": max_new_tokens, "timeout": TIMEOUT_S,
         "http2": False, "extras": {"body": sampling_fields(seed)},
     }  # fmt: skip
+    limit_s = REQUEST_LIMIT_S * math.ceil(len(prompts) / concurrency)
     spec = {
         "backend": backend,
         "profile": {"kind": "concurrent", "streams": concurrency},
-        "constraints": [{"kind": "max_requests", "count": len(prompts)}, {"kind": "max_duration", "seconds": LIMIT_S}],
+        "constraints": [{"kind": "max_requests", "count": len(prompts)}, {"kind": "max_duration", "seconds": limit_s}],
         "tokenizer": {"kind": "huggingface_auto", "model": tokenizer},
         "data": [{"kind": "in_memory_dict_list", "data": [{"messages": list(messages)} for _, messages in prompts]}],
         "outputs": [],
