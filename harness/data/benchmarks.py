@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+REACH_TIMEOUT_S = 5.0
 HUB = {
     "gsm8k": ("openai/gsm8k", "main", "740312add88f781978c0658806c59bc2815b9866"),
     "mt_bench": ("HuggingFaceH4/mt_bench_prompts", "default", "e3a795c5e9a82ee40611c416b8a7786c73198991"),
@@ -49,7 +50,21 @@ def _read(path: Path) -> list[dict[str, Any]]:
         raise Unavailable(f"{path} is not JSON lines ({error})") from None
 
 
+def _reach_hub() -> None:
+    """Ask the hub once: its own client tries for half a minute before it gives up."""
+    import httpx
+    from huggingface_hub import constants
+
+    if constants.HF_HUB_OFFLINE:
+        return  # what is cached is found without it
+    try:
+        httpx.head(constants.ENDPOINT, timeout=REACH_TIMEOUT_S)
+    except httpx.HTTPError as error:
+        raise Unavailable(f"the hub cannot be reached ({type(error).__name__})") from None
+
+
 def _download(repository: str, config: str, revision: str, split: str) -> list[dict[str, Any]]:
+    _reach_hub()
     from datasets import load_dataset
     from datasets.exceptions import DatasetsError
 
