@@ -80,8 +80,8 @@ class Engine:
     def __init__(
         self, model: Path, dtype: str, size: EngineSize, window: int, kv_cache_bytes: int, layer_ids: list[int]
     ) -> None:
-        # The tap reads the batch of vLLM's first model runner, which the CPU build has anyway.
-        os.environ["VLLM_USE_V2_MODEL_RUNNER"] = "0"
+        # The tap reads the batch of vLLM's first model runner, and hands states over within this process.
+        os.environ |= {"VLLM_USE_V2_MODEL_RUNNER": "0", "VLLM_ENABLE_V1_MULTIPROCESSING": "0"}
         # Its warnings speak of what is wanted here (eager, whole prompts, one process); faults come as exceptions.
         os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
         from vllm import EngineArgs

@@ -10,6 +10,7 @@ preemptions, live settings).
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 from harness.serving.environment import ensure_environment
 
@@ -30,8 +31,12 @@ def main(folder: Path) -> None:
     engine = Engine(Path(job["verifier"]), "float32", size, 512, job["blocks"] * block_bytes, job["layer_ids"])
 
     preempted, preempt = [], Scheduler._preempt_request
-    Scheduler._preempt_request = lambda self, request, *rest: (preempted.append(1), preempt(self, request, *rest))[1]
 
+    def counted(self: Scheduler, request: Any, *rest: Any, **named: Any) -> Any:
+        preempted.append(request.request_id)
+        return preempt(self, request, *rest, **named)
+
+    Scheduler._preempt_request = counted
     states, facts = {}, {}
     for b, batch in enumerate(job["batches"]):
         prompts = [Prompt(f"{b}-{i}", tokens) for i, tokens in enumerate(batch)]
