@@ -12,12 +12,20 @@ if TYPE_CHECKING:
 
 def disagreements(run: "Reproduction") -> Iterator[str]:
     """One line for each, with both keys and the fix."""
+    yield from _listed_twice(run)
     yield from _unknown_benchmarks(run)
     yield from _unknown_variants(run)
     yield from _no_room(run)
     if run.gates.speedup_c1_min and 1 not in run.evaluate.latency.concurrency:
         asked = run.evaluate.latency.concurrency
         yield f"gates.speedup_c1_min: evaluate.latency.concurrency = {asked} has no 1. Fix: add it there"
+
+
+def _listed_twice(run: "Reproduction") -> Iterator[str]:
+    for section in ("train", "heldout"):
+        names = [each.source for each in getattr(run.data, section)]
+        for name in sorted({name for name in names if names.count(name) > 1}):
+            yield f"data.{section}: {name} is listed twice. Fix: add the rows up in one entry"
 
 
 def _unknown_benchmarks(run: "Reproduction") -> Iterator[str]:

@@ -3,22 +3,35 @@
 Called by every `python -m harness.<step>` through `run_command`.
 """
 
+import errno
 import sys
 from collections.abc import Callable
 from typing import NoReturn
 
 USER_ERROR_EXIT_CODE = 2
+UNUSABLE_PLACE = {errno.ENOTDIR, errno.EEXIST, errno.EISDIR, errno.EACCES, errno.EPERM, errno.EROFS}
 
 
 class UserError(Exception):
     """A fault in what the user gave: the message is one line that names the thing and the fix."""
 
 
+def _outside_fault(error: Exception) -> str | None:
+    """One line for what the machine refuses, None for a defect of ours."""
+    place = getattr(error, "filename", None) or "output"
+    # safetensors wraps the system's error in an exception of its own.
+    if getattr(error, "errno", None) == errno.ENOSPC or f"os error {errno.ENOSPC}" in str(error):
+        return f"{place}: the disk is full. Fix: free some space and run again; finished work is kept"
+    if isinstance(error, OSError) and error.errno in UNUSABLE_PLACE:
+        return f"{place}: {(error.strerror or 'refused').lower()}. Fix: use a path that can be written"
+    return None
+
+
 def run_command(main: Callable[[], int | None]) -> NoReturn:
     """Run a command line's `main` and exit: 0 or its return value, 2 with one line on a `UserError`.
 
-    Ctrl-C exits 130 and a full disk 2, both with one line. Any other exception is a defect of ours and keeps its
-    traceback.
+    Ctrl-C exits 130; a full disk and a path that cannot be written exit 2, all with one line. Any other exception is a
+    defect of ours and keeps its traceback.
     """
     try:
         sys.exit(main() or 0)
@@ -27,11 +40,9 @@ def run_command(main: Callable[[], int | None]) -> NoReturn:
     except KeyboardInterrupt:
         print("interrupted; finished work is kept, run the same command to go on", file=sys.stderr)
         sys.exit(130)
-    except OSError as error:
-        if error.errno != 28:  # ENOSPC
+    except Exception as error:
+        message = _outside_fault(error)
+        if message is None:
             raise
-        message = (
-            f"{error.filename or 'output'}: the disk is full. Fix: free some space and run again; finished work is kept"
-        )
     print(f"error: {message}", file=sys.stderr)
     sys.exit(USER_ERROR_EXIT_CODE)

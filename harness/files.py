@@ -3,6 +3,7 @@
 Used by every step that leaves a file or folder behind.
 """
 
+import glob
 import hashlib
 import json
 import os
@@ -13,19 +14,26 @@ from pathlib import Path
 from typing import Any
 
 CHUNK_BYTES = 1 << 20
+READABLE = 0o644  # safetensors writes files that only their owner can read
 
 
 def _temporary_name(path: Path) -> Path:
+    """A name of this process beside `path`; what dead processes left under such names is removed."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    for left in path.parent.glob(f".{glob.escape(path.name)}.*.partial"):
+        owner = left.name.split(".")[-2]
+        if owner.isdigit() and not Path(f"/proc/{owner}").exists():
+            shutil.rmtree(left) if left.is_dir() else left.unlink(missing_ok=True)
     return path.with_name(f".{path.name}.{os.getpid()}.partial")
 
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """Give a temporary file name beside `path`; on success it is flushed to disk and renamed to `path`."""
-    path.parent.mkdir(parents=True, exist_ok=True)
     partial = _temporary_name(path)
     try:
         yield partial
+        partial.chmod(READABLE)
         with partial.open("rb") as written:
             os.fsync(written.fileno())
         partial.replace(path)
@@ -36,12 +44,14 @@ def replacing(path: Path) -> Iterator[Path]:
 @contextmanager
 def replacing_folder(path: Path) -> Iterator[Path]:
     """Give an empty temporary folder beside `path`; on success it takes the place of `path`."""
-    path.parent.mkdir(parents=True, exist_ok=True)
     partial = _temporary_name(path)
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir()
     try:
         yield partial
+        for file in partial.rglob("*"):
+            if file.is_file() and not file.is_symlink():
+                file.chmod(READABLE)
         if path.exists():
             shutil.rmtree(path)
         partial.replace(path)

@@ -3,6 +3,7 @@
 `publish` is `python -m reports publish`; `readme_table` is what it pastes.
 """
 
+import re
 import shutil
 from pathlib import Path
 
@@ -32,6 +33,7 @@ def publish(results: Path, published: Path = PUBLISHED, readme: Path = README) -
     known = _clean_provenance(provenance)
     if not table.exists():
         raise UserError(f"{table}: no such file. Fix: run python -m reports for this run first")
+    _check_table(table)
     published.mkdir(parents=True, exist_ok=True)
     written = []
     for source, ending in ((table, ".csv"), (provenance, ".provenance.json")):
@@ -45,6 +47,15 @@ def publish(results: Path, published: Path = PUBLISHED, readme: Path = README) -
     return written
 
 
+def _check_table(table: Path) -> None:
+    try:
+        sound = bool(read_csv(table))
+    except (TypeError, ValueError, KeyError):
+        sound = False
+    if not sound:
+        raise UserError(f"{table}: damaged or empty. Fix: run python -m reports for this run again")
+
+
 def _clean_provenance(path: Path) -> dict:
     if not path.exists():
         raise UserError(
@@ -53,6 +64,8 @@ def _clean_provenance(path: Path) -> dict:
     known = read_json(path)
     if missing := [key for key in ("target", "scale", "commits", "dirty", "files") if key not in known]:
         raise UserError(f"{path}: {missing[0]}: missing. Fix: run python -m reports for this run again")
+    if not re.fullmatch(r"[a-z0-9_]+", str(known["target"])) or not isinstance(known["commits"], list):
+        raise UserError(f"{path}: target or commits damaged. Fix: run python -m reports for this run again")
     if known["dirty"] is not False or None in known["commits"]:
         state = "with uncommitted changes" if known["dirty"] else "outside a git checkout"
         raise UserError(f"{path}: measured {state}. Fix: commit, run the target again, then publish")

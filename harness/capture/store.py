@@ -177,7 +177,8 @@ class Store:
 
     def _open(self, record: dict[str, Any], check_hash: bool) -> dict[str, Tensor]:
         path = self.folder / record["file"]
-        advice = "Fix: delete this file and run the capture step again"
+        manifest = self.folder / MANIFEST
+        advice = f"Fix: delete it and {manifest}, then run the same command: only what is missing is made again"
         if not path.exists():
             raise UserError(f"{path}: missing, but the manifest names it. {advice}")
         if path.stat().st_size != record["bytes"] or (check_hash and file_sha256(path) != record["sha256"]):

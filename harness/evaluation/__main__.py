@@ -34,6 +34,8 @@ def _replies(folder: Path) -> list[dict]:
         return read_jsonl(path)
     except FileNotFoundError:
         raise UserError(f"{path}: no such file. Fix: run `python -m harness.evaluation measure` for it first") from None
+    except ValueError as error:
+        raise UserError(f"{path}: damaged ({error}). Fix: delete it and measure again") from None
 
 
 def _measure(arguments: argparse.Namespace) -> None:

@@ -8,6 +8,7 @@ difference is `benign`; any other is a `fault`, and means that the engine emitte
 from collections.abc import Sequence
 from typing import Any
 
+from harness.errors import UserError
 from harness.evaluation.statistics import proportion
 
 CONTEXT_TOKENS = 24
@@ -84,15 +85,17 @@ def compare(base: Sequence[Row], variant: Sequence[Row], near_tie_nats: float) -
         and `missing`: ids that only one run answered. They are no part of `total`.
 
     Raises:
-        ValueError: no id in common, or the two runs asked different prompts under one id.
+        UserError: no id in common, or the two runs asked different prompts under one id.
     """
     replies = {row["id"]: row for row in variant}
     common = [row for row in base if row["id"] in replies]
+    if not common:
+        raise UserError("replies.jsonl: base and variant share no reply. Fix: measure both on the same prompts")
     differences = []
     for row in common:
         other = replies[row["id"]]
         if row["prompt_token_ids"] != other["prompt_token_ids"]:
-            raise ValueError(f"{row['id']}: base and variant were asked different prompts")
+            raise UserError(f"{row['id']}: base and variant were asked different prompts. Fix: measure both again")
         position = first_difference(row["token_ids"], other["token_ids"])
         if position is not None:
             differences.append(difference(row, other, position, near_tie_nats))

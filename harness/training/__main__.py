@@ -36,6 +36,24 @@ def _arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
+def _check_out(out: Path) -> None:
+    """Refuse before training what would fail, or delete what this step did not write, after it."""
+    if out.exists() and not out.is_dir():
+        raise UserError(f"--out = {out}: is a file. Fix: give a folder")
+    foreign = sorted({path.name for path in out.glob("*")} - {"config.json", "model.safetensors"})
+    if foreign:
+        raise UserError(
+            f"--out = {out}: holds {foreign[0]}, which is not of a draft. Fix: move it, or use another --out"
+        )
+
+
+def _fits(store: Store, verifier: VerifierWeights, folder: Path) -> None:
+    for key in ("hidden_size", "vocab_size"):
+        if store.manifest[key] != verifier.config[key]:
+            told = f"{store.folder}: {key} = {store.manifest[key]}, that of {folder} is {verifier.config[key]}"
+            raise UserError(f"{told}. Fix: train on a capture of this verifier")
+
+
 def _special_tokens(config: dict) -> list[int]:
     """Ids that end a reply: without them every turn's end is rejected (contract 9, trap 22)."""
     eos = config.get("eos_token_id")
@@ -53,6 +71,7 @@ def _draft_vocabulary(store: Store, verifier: VerifierWeights, size: int | None)
 def _prepare(arguments: argparse.Namespace, settings: TrainSettings, knobs: BaseModel) -> Run:
     algorithm: Algorithm = algorithms.load(arguments.algorithm)
     store, verifier = Store(arguments.capture), load_weights(arguments.verifier)
+    _fits(store, verifier, arguments.verifier)
     if len(store) < 2:
         raise UserError(f"{arguments.capture}: {len(store)} replies are too few. Fix: capture more rows (data.train)")
     torch.manual_seed(settings.training.seed)
@@ -105,6 +124,7 @@ def main() -> None:
     knobs = validate(algorithms.config_class(arguments.algorithm), settings.algorithm, "--settings: algorithm")
     if arguments.verifier.is_absolute():
         raise UserError(f"--verifier = {arguments.verifier}: would stand in the checkpoint. Fix: give a relative path")
+    _check_out(arguments.out)
     keep_freed_memory()
     run = _prepare(arguments, settings, knobs)
     resume(run)

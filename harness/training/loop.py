@@ -17,6 +17,7 @@ from torch import nn
 from algorithms.contract import Algorithm, Batch, LossOutput
 from harness.capture.store import Store
 from harness.config import Training
+from harness.errors import UserError
 from harness.files import read_jsonl, write_jsonl
 from harness.progress import log, meter
 from harness.training import state
@@ -29,8 +30,8 @@ METRICS_FILE = "metrics.jsonl"
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
 
 
-class Diverged(RuntimeError):
-    """The loss is no longer a number."""
+class Diverged(UserError):
+    """The gradient is no longer a number."""
 
 
 @dataclass
@@ -119,7 +120,10 @@ def _step(run: Run) -> tuple[int, dict[str, Any]]:
     output.loss.backward()
     norm = nn.utils.clip_grad_norm_([p for p in run.draft.parameters() if p.requires_grad], run.training.clip_norm)
     if not torch.isfinite(norm):
-        raise Diverged(f"step {run.steps}: the gradient is not finite. Fix: lower training.learning_rate")
+        used = run.training.learning_rate
+        raise Diverged(
+            f"training.learning_rate = {used}: the gradient of step {run.steps} is not finite. Fix: lower it"
+        )
     for optimizer in run.optimizers:
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)

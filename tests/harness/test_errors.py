@@ -41,7 +41,20 @@ def test_an_interruption_exits_130_and_says_that_work_is_kept(capsys: pytest.Cap
     assert code == 130 and "run the same command to go on" in said
 
 
-@pytest.mark.parametrize("defect", [ValueError("ours"), OSError(errno.EACCES, "Permission denied", "x")])
+@pytest.mark.parametrize(
+    ("refused", "wanted"),
+    [
+        (OSError(errno.EACCES, "Permission denied", "a/x"), "a/x: permission denied. Fix: use a path"),
+        (NotADirectoryError(errno.ENOTDIR, "Not a directory", "README.md/x"), "README.md/x: not a directory. Fix:"),
+        (RuntimeError("I/O error: No space left on device (os error 28)"), "output: the disk is full. Fix:"),
+    ],
+)
+def test_what_the_machine_refuses_is_one_line_and_exit_code_2(capsys: pytest.CaptureFixture, refused, wanted):
+    code, said = _ended(capsys, _raises(refused))
+    assert code == 2 and wanted in said and said.count("\n") == 1
+
+
+@pytest.mark.parametrize("defect", [ValueError("ours"), OSError(errno.EIO, "Input/output error", "x")])
 def test_a_defect_of_ours_keeps_its_traceback(defect: Exception):
     with pytest.raises(type(defect)):
         run_command(_raises(defect))

@@ -72,3 +72,16 @@ def test_hashes_are_those_of_the_content(tmp_path: Path):
     # The test vector of FIPS 180-2.
     assert file_sha256(path) == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
     assert json_sha256({"b": 1, "a": [2]}) == json_sha256({"a": [2], "b": 1}) != json_sha256({"a": [2], "b": 2})
+
+
+def test_what_a_killed_writer_left_is_removed_and_a_living_one_is_left_alone(tmp_path: Path):
+    dead, alive = tmp_path / ".rows.jsonl.999999999.partial", tmp_path / ".rows.jsonl.1.partial"
+    dead.write_text("half"), alive.write_text("half")
+    write_jsonl(tmp_path / "rows.jsonl", [{"a": 1}])
+    assert not dead.exists() and alive.exists()
+
+
+def test_what_is_written_can_be_read_by_others(tmp_path: Path):
+    with replacing_folder(tmp_path / "draft") as partial:
+        (partial / "x").touch(mode=0o600)
+    assert (tmp_path / "draft/x").stat().st_mode & 0o777 == 0o644

@@ -2,6 +2,7 @@
 
 import pytest
 
+from harness.errors import UserError
 from harness.evaluation.match import compare, first_difference
 
 NEAR_TIE = 0.5
@@ -93,6 +94,11 @@ def test_replies_that_only_one_run_has_are_named_and_not_counted():
     assert (found["total"], found["exact"], found["missing"]) == (1, 1, ["b", "c"])
 
 
+def test_replies_without_a_counterpart_are_an_error():
+    with pytest.raises(UserError, match=r"share no reply\. Fix:"):
+        compare([reply("a", [1])], [reply("b", [1])], NEAR_TIE)
+
+
 def test_different_prompts_under_one_id_are_an_error():
-    with pytest.raises(ValueError, match="a: base and variant were asked different prompts"):
+    with pytest.raises(UserError, match=r"a: base and variant were asked different prompts\. Fix:"):
         compare([reply("a", [1])], [reply("a", [1], prompt=(1, 3))], NEAR_TIE)

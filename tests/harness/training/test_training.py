@@ -187,3 +187,16 @@ def test_a_damaged_state_is_not_taken_up(place):
     state.write_bytes(state.read_bytes()[:1000])
     again = run(place, "damaged")
     assert again.returncode == 0 and "not a whole training state" in again.stderr
+
+
+def test_a_folder_with_something_else_in_it_is_refused_before_training(place):
+    (place / "taken/draft").mkdir(parents=True)
+    (place / "taken/draft/mine.txt").write_text("mine")
+    done = run(place, "taken")
+    assert done.returncode == 2 and "holds mine.txt" in done.stderr and "Traceback" not in done.stderr
+    assert (place / "taken/draft/mine.txt").exists() and not (place / "taken/state").exists()
+
+
+def test_a_rate_that_diverges_ends_with_one_line(place):
+    done = run(place, "diverged", SETTINGS | {"training": TRAINING | {"learning_rate": 1e30}})
+    assert done.returncode == 2 and "training.learning_rate = 1e+30" in done.stderr and "Traceback" not in done.stderr
