@@ -41,8 +41,9 @@ def run_command(main: Callable[[], int | None]) -> NoReturn:
         print("interrupted; finished work is kept, run the same command to go on", file=sys.stderr)
         sys.exit(130)
     except Exception as error:
-        message = _outside_fault(error)
-        if message is None:
+        refused = _outside_fault(error)
+        if refused is None:
             raise
+        message = refused
     print(f"error: {message}", file=sys.stderr)
     sys.exit(USER_ERROR_EXIT_CODE)
