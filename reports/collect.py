@@ -206,6 +206,7 @@ def _read_variant(run: Run, reader: _Reader, variant: str) -> None:
     run.servers[variant] = reader.read(f"{measured}/server.json", formats.ServerFile)
     run.steps[variant] = _steps(read_jsonl(run.folder / measured / "replies.jsonl"))
     run.acceptance[variant] = reader.read(f"{measured}/acceptance.json", formats.AcceptanceFile)
+    _check_identities(run.folder / measured / "acceptance.json", run.acceptance[variant])
     run.accuracy[variant] = reader.read(f"{measured}/accuracy.json", formats.AccuracyFile)
     run.latency[variant] = reader.read(f"{measured}/latency.json", formats.LatencyFile)
     if variant == BASE:
@@ -215,6 +216,14 @@ def _read_variant(run: Run, reader: _Reader, variant: str) -> None:
         run.training[variant] = reader.read(f"training/{variant}/summary.json", formats.TrainingSummary)
         run.curves[variant] = read_jsonl(run.folder / f"training/{variant}/metrics.jsonl")
         run.parity[variant] = reader.read(f"parity/{variant}.json", formats.ParityFile)
+
+
+def _check_identities(path: Path, acceptance: formats.AcceptanceFile) -> None:
+    """Counters that contradict each other or the replies enter no report."""
+    for source, checks in acceptance.identity_checks.items():
+        for check, holds in checks.items():
+            if not holds:
+                raise _fault(path, f"{source}: {check.replace('_', ' ')} does not hold, so the counters are wrong")
 
 
 def _steps(replies: list[dict[str, Any]]) -> dict[str, list[list[int]]]:

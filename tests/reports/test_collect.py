@@ -116,3 +116,11 @@ def test_the_command_ends_with_one_line_and_exit_code_2(workplace, arguments):
     assert done.stderr.startswith("error: ")
     assert "results/nowhere" in done.stderr
     assert done.stderr.count("\n") == 1
+
+
+def test_counters_that_contradict_each_other_are_refused(results):
+    def spoil(content: dict) -> None:
+        next(iter(content["identity_checks"].values()))["per_position_sums_to_accepted"] = False
+
+    change(results / f"measured/{ALGORITHM}/acceptance.json", spoil)
+    assert "per position sums to accepted does not hold" in refusal(results)
