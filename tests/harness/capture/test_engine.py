@@ -14,7 +14,7 @@ from harness.capture.preflight import check_states
 from harness.capture.store import Document
 from harness.verifiers.weights import load_weights
 from tests.harness.capture.reference import LAYER_IDS, Reference
-from tests.toy import TURN_END_ID, write_verifier
+from tests.toy import TURN_END_ID
 
 pytestmark = pytest.mark.slow
 
@@ -50,16 +50,6 @@ class Written:
         """Prompt and reply without the final token."""
         batch, row = map(int, name.split("-"))
         return (self.batches[batch][row] + self.rows[name][0])[:-1]
-
-
-@pytest.fixture(scope="module")
-def verifier(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_verifier(tmp_path_factory.mktemp("verifier"))
-
-
-@pytest.fixture(scope="module")
-def reference(verifier: Path) -> Reference:
-    return Reference(verifier)
 
 
 @pytest.fixture(scope="module")

@@ -16,19 +16,8 @@ from harness.capture.store import Document
 from harness.errors import UserError
 from harness.verifiers.weights import load_weights
 from tests.harness.capture.reference import LAYER_IDS, LAYERS, Reference
-from tests.toy import write_verifier
 
 PROMPTS = [list(range(40, 60)), list(range(5, 12)), [257, 90, 91, 90, 91, 258]]
-
-
-@pytest.fixture(scope="module")
-def verifier(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_verifier(tmp_path_factory.mktemp("verifier"))
-
-
-@pytest.fixture(scope="module")
-def reference(verifier: Path) -> Reference:
-    return Reference(verifier)
 
 
 def documents(reference: Reference, layer_ids: list[int]) -> list[Document]:

@@ -18,19 +18,8 @@ from harness.config import Capture, Reply
 from harness.errors import UserError
 from harness.files import write_jsonl
 from tests.harness.capture.reference import AUX_LAYERS, LAYER_IDS, LAYERS, Reference
-from tests.toy import write_verifier
 
 TEXTS = ["a", "count to ten", "why", "x y z", "tell me more", "what?", "no", "yes and no"]
-
-
-@pytest.fixture(scope="module")
-def verifier(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_verifier(tmp_path_factory.mktemp("verifier"))
-
-
-@pytest.fixture(scope="module")
-def reference(verifier: Path) -> Reference:
-    return Reference(verifier)
 
 
 @pytest.fixture
