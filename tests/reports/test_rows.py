@@ -114,16 +114,6 @@ def test_a_drafter_that_drafted_nothing_has_no_acceptance_length(results):
     assert rows_of(results).get("ngram", "acceptance_length", "instructions").note == "not run: nothing was drafted"
 
 
-def test_a_figure_that_breaks_an_identity_is_invalid(results):
-    change(
-        results / "measured/ngram/acceptance.json",
-        lambda content: content["identity_checks"]["instructions"].update(scrapes_equal_replies=False),
-    )
-    row = rows_of(results).get("ngram", "acceptance_length", "instructions")
-    assert row.value is None
-    assert row.note == "invalid: scrapes_equal_replies does not hold"
-
-
 def test_too_many_failed_requests_leave_no_speed_and_no_speedup(results):
     change(
         results / f"measured/{ALGORITHM}/latency.json",
