@@ -1,10 +1,10 @@
-"""Attention of packed documents with a branch of drafted positions behind every row.
+"""Attention of packed documents with drafted positions behind some rows: a branch that grows, or a block at once.
 
-A row that drafts sees the true keys of its own document up to itself, and then only the keys of its own branch
-(contract 4.2 and 6.1: diagonal blocks). That one shape serves training and drafting alike, so it is written once.
+A row that drafts sees the true keys of its own document, and then only the keys of its own branch or block (contract
+4.2, 4.4, 6.1: diagonal blocks). These two shapes serve training and drafting alike, so they are written once.
 
-Shape letters: R = packed rows, B = documents, L = longest document, Q = most query rows in a document,
-N = query heads, G = key-value heads, D = head size, J = earlier branch steps.
+Shape letters: R = packed rows (of blocks: their anchors), B = documents, L = longest document, Q = most query rows in
+a document, T = rows of a block, N = query heads, G = key-value heads, D = head size, J = earlier branch steps.
 """
 
 from dataclasses import dataclass, field
@@ -121,3 +121,67 @@ def _own_scores(query_RND: Tensor, key_RGD: Tensor, queries: Layout) -> Tensor:
     heads, groups, size = query_RND.shape[1], key_RGD.shape[1], query_RND.shape[2]
     score_RN = (query_RND * key_RGD.repeat_interleave(heads // groups, dim=1)).float().sum(-1) * size**-0.5
     return queries.pad(score_RN).transpose(1, 2)[..., None]
+
+
+@dataclass(frozen=True)
+class BlockMask:
+    """What the rows of all blocks see: `blocks_see` makes it once, for every layer.
+
+    Attributes:
+        context_BQTL: bool, keys of the document.
+        own_TT: bool, keys of the block, the same in every block.
+    """
+
+    context_BQTL: Tensor
+    own_TT: Tensor
+
+
+def blocks_see(context: Layout, anchors: Layout, size: int, causal: bool, window: int | None) -> BlockMask:
+    """The engine's rules (contract 4.5), for blocks of `size` rows whose row 0 stands at its anchor's position m.
+
+    Row r stands at q = m + r. It sees the document's keys before m, and in its block all keys or, if causal, those to
+    itself. A sliding window leaves the keys with |q - k| < window, in the document and in the block.
+    """
+    device = context.position_R.device
+    row_T, key_L = torch.arange(size, device=device), torch.arange(context.shape[1], device=device)
+    anchor_BQ = anchors.pad(anchors.position_R)
+    seen = key_L < anchor_BQ[..., None, None]
+    away_TT = row_T[:, None] - row_T
+    own = away_TT >= 0 if causal else torch.ones_like(away_TT, dtype=torch.bool)
+    if window is not None:
+        seen = seen & (anchor_BQ[..., None, None] + row_T[:, None] - key_L < window)
+        own = own & (away_TT.abs() < window)
+    return BlockMask(seen.expand(-1, -1, size, -1), own)
+
+
+def attend_blocks(
+    query_RTND: Tensor, keys: Keys, own: tuple[Tensor, Tensor], anchors: Layout, mask: BlockMask
+) -> Tensor:
+    """Softmax attention of blocks over the context before them and over themselves.
+
+    Args:
+        query_RTND: already turned by its position.
+        keys: the context of this layer.
+        own: the blocks' keys (turned) and values, [R, T, G, D] each.
+        anchors: layout of the blocks' anchors.
+
+    Returns:
+        [R, T, N * D] in the query's dtype; the softmax is float32.
+    """
+    blocks, rows, heads, size = query_RTND.shape
+    groups, length = keys.key_BGLD.shape[1], keys.key_BGLD.shape[2]
+    own_key_RGTD, own_value_RGTD = (x.transpose(1, 2) for x in own)
+    query_RGMD = (query_RTND * size**-0.5).transpose(1, 2).reshape(blocks, groups, -1, size)  # M: heads of a group x T
+    own_score = (query_RGMD @ own_key_RGTD.transpose(-1, -2)).float().unflatten(2, (-1, rows))
+    own_score = own_score.masked_fill(~mask.own_TT, float("-inf"))
+    query_BGXD = anchors.pad(query_RGMD).transpose(1, 2).flatten(2, 3)  # X: blocks of the document x M
+    score = (query_BGXD @ keys.key_BGLD.transpose(-1, -2)).float().unflatten(2, (anchors.shape[1], -1, rows))
+    score = score.masked_fill(~mask.context_BQTL[:, None, :, None], float("-inf"))  # [B, G, Q, N/G, T, L]
+    both = torch.cat((score, anchors.pad(own_score).transpose(1, 2)), dim=-1)
+    weight = both.softmax(dim=-1).to(query_RTND.dtype)
+    mixed = anchors.unpad(
+        (weight[..., :length].flatten(2, 4) @ keys.value_BGLD).unflatten(2, (anchors.shape[1], -1)).transpose(1, 2)
+    )
+    own_weight = anchors.unpad(weight[..., length:].transpose(1, 2)).flatten(2, 3)
+    mixed = mixed + own_weight @ own_value_RGTD
+    return mixed.reshape(blocks, heads, rows, size).transpose(1, 2).reshape(blocks, rows, -1)
