@@ -1,6 +1,6 @@
 """Optimisers and the learning-rate schedule.
 
-Called by `loop`. Muon moves matrices, AdamW all else; with `adamw` it moves everything.
+Called by `loop`. Muon moves matrices, AdamW all else, tables of token vectors too; with `adamw` it moves everything.
 """
 
 import math
@@ -8,6 +8,7 @@ import math
 import torch
 from torch import nn
 
+from algorithms.tables import is_table
 from harness.config import Training
 
 ADAM_BETAS = (0.9, 0.95)
@@ -21,8 +22,8 @@ def make_optimizers(draft: nn.Module, training: Training) -> list[torch.optim.Op
     decay, rate = training.weight_decay, training.learning_rate
     if training.optimizer == "adamw":
         return [torch.optim.AdamW(trainable, lr=rate, betas=ADAM_BETAS, weight_decay=decay, fused=True)]
-    matrices = [parameter for parameter in trainable if parameter.dim() == 2]
-    others = [parameter for parameter in trainable if parameter.dim() != 2]
+    matrices = [parameter for parameter in trainable if parameter.dim() == 2 and not is_table(parameter)]
+    others = [parameter for parameter in trainable if parameter.dim() != 2 or is_table(parameter)]
     return [
         torch.optim.Muon(matrices, lr=rate, weight_decay=decay, adjust_lr_fn="match_rms_adamw"),
         torch.optim.AdamW(others, lr=rate * ADAM_SHARE_BESIDE_MUON, betas=ADAM_BETAS, weight_decay=0.0, fused=True),
