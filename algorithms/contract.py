@@ -39,6 +39,7 @@ class Batch:
         last_state_SH: [S, H], residual stream after the last layer, before the final norm.
         loss_mask_S: bool [S], true on assistant tokens.
         document_S: int64 [S], ascending document number; -1 on padding.
+        draw: seeds what a loss draws at random: another number in every step, the same when a killed run repeats it.
     """
 
     token_ids_S: Tensor
@@ -46,6 +47,7 @@ class Batch:
     last_state_SH: Tensor
     loss_mask_S: Tensor
     document_S: Tensor
+    draw: int = 0
 
 
 @dataclass(frozen=True)

@@ -1,93 +1,252 @@
 """Losses between a draft's logits and the verifier's distribution, in float32 and in chunks of rows.
 
 The output head is as wide as the vocabulary, so its logits are the largest tensor of training by far. The function
-here computes loss and gradient of a chunk at once and keeps only the gradient of the draft's output, [R, H]: no
-[R, D] tensor waits for the backward pass.
+here computes loss and gradient of a chunk at once and keeps only the gradients of what the head reads: no tensor of
+[rows, vocabulary] or [positions, vocabulary] waits for the backward pass, whatever the vocabulary.
 
-Shape letters: R = rows, P = target positions, H = width, D = draft vocabulary.
+Shape letters: R = rows, P = target positions, H = verifier width, W = width of one part, D = draft vocabulary,
+C = candidates.
 """
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from algorithms.features import Teacher
+
 # Rows of a chunk: its float32 logits stay in a core's cache for vocabularies of a few thousand tokens.
 CHUNK_ROWS = 128
+TINY = 1e-30  # under any float32 probability that matters; keeps logarithms finite
+LK_SHARPNESS = 3.0
+
+Part = tuple[Tensor, Tensor]
 
 
 @dataclass(frozen=True)
 class Targets:
-    """The verifier's distributions that a pack is scored against, each held once however often it is used.
+    """The verifier's distributions that rows are scored against, computed when a chunk needs them.
 
     Attributes:
-        probability_PD: float32 [P, D], rows sum to one.
-        entropy_P: float32 [P], in nats.
+        teacher: the verifier's final norm and head rows.
+        state_PH: its residual stream at the target positions, before that norm.
     """
 
-    probability_PD: Tensor
-    entropy_P: Tensor
+    teacher: Teacher
+    state_PH: Tensor
+
+    def log_probabilities(self, target_R: Tensor) -> Tensor:
+        """float32 [R, D] for ascending `target_R`; each distinct target is computed once."""
+        distinct, of_row = torch.unique_consecutive(target_R, return_inverse=True)
+        return self.teacher.log_probabilities(self.state_PH[distinct])[of_row]
+
+
+@dataclass(frozen=True)
+class Scores:
+    """What `head_loss` found. Only `loss` has a gradient.
+
+    Attributes:
+        loss: sum over rows of weight * loss.
+        loss_R: float32, before the weights.
+        candidate_RC: draft ids of the largest logits, descending.
+        target_choice_R: the verifier's first choice within the draft vocabulary, as a draft id.
+        overlap_R: float32 sum over tokens of min(p, q): how often sampling would accept the draft's guess.
+    """
+
+    loss: Tensor
+    loss_R: Tensor
+    candidate_RC: Tensor
+    target_choice_R: Tensor
+    overlap_R: Tensor
+
+
+@dataclass
+class _Chunk:
+    """Distributions of some rows: p of the verifier, q of the draft, and q's sum of minima with p."""
+
+    log_p: Tensor
+    log_q: Tensor
+
+    def __post_init__(self) -> None:
+        self.p, self.q = self.log_p.exp(), self.log_q.exp()
+        self.choice = self.log_p.argmax(dim=-1)
+
+    @property
+    def overlap(self) -> Tensor:
+        return torch.minimum(self.p, self.q).sum(dim=-1)
+
+
+def _through_softmax(q: Tensor, slope_q: Tensor) -> Tensor:
+    """From a derivative by probabilities to one by logits."""
+    return q * (slope_q - (q * slope_q).sum(dim=-1, keepdim=True))
+
+
+def _kl_div(c: _Chunk) -> tuple[Tensor, Tensor]:
+    return (c.p * (c.log_p - c.log_q)).sum(dim=-1), c.q - c.p
+
+
+def _reverse_kl(c: _Chunk) -> tuple[Tensor, Tensor]:
+    ratio = c.log_q - c.log_p
+    value = (c.q * ratio).sum(dim=-1)
+    return value, c.q * (ratio - value[:, None])
+
+
+def _jsd(c: _Chunk) -> tuple[Tensor, Tensor]:
+    log_middle = (0.5 * (c.p + c.q)).clamp_min(TINY).log()
+    slope = 0.5 * (c.log_q - log_middle)
+    value = 0.5 * (c.p * (c.log_p - log_middle)).sum(dim=-1) + (c.q * slope).sum(dim=-1)
+    return value, _through_softmax(c.q, slope)
+
+
+def _ce(c: _Chunk) -> tuple[Tensor, Tensor]:
+    chosen = c.choice[:, None]
+    return -c.log_q.gather(-1, chosen).squeeze(-1), c.q.scatter_add(-1, chosen, torch.full_like(c.q[:, :1], -1.0))
+
+
+def _tv(c: _Chunk) -> tuple[Tensor, Tensor]:
+    return 1 - c.overlap, _through_softmax(c.q, -(c.q < c.p).float())
+
+
+def _nla(c: _Chunk) -> tuple[Tensor, Tensor]:
+    overlap = c.overlap.clamp_min(TINY)
+    return -overlap.log(), _tv(c)[1] / overlap[:, None]
+
+
+def _lk_hybrid(c: _Chunk) -> tuple[Tensor, Tensor]:
+    share = torch.exp(-LK_SHARPNESS * c.overlap)  # a constant to the gradient
+    (kl, kl_slope), (tv, tv_slope) = _kl_div(c), _tv(c)
+    return share * kl + (1 - share) * tv, share[:, None] * kl_slope + (1 - share[:, None]) * tv_slope
+
+
+# Of each loss (contract 6.0): rows of distributions -> (value [R], derivative by the draft's logits [R, D]).
+LOSSES: dict[str, Callable[[_Chunk], tuple[Tensor, Tensor]]] = {
+    "kl_div": _kl_div,
+    "reverse_kl": _reverse_kl,
+    "jsd": _jsd,
+    "ce": _ce,
+    "tv": _tv,
+    "nla": _nla,
+    "lk_hybrid": _lk_hybrid,
+}
+
+
+def _weighted(chunk: _Chunk, loss: Mapping[str, float]) -> tuple[Tensor, Tensor]:
+    values, slopes = zip(*(LOSSES[name](chunk) for name in loss), strict=True)
+    if list(loss.values()) == [1.0]:
+        return values[0], slopes[0]
+    shares = list(loss.values())
+    value = sum(share * value for share, value in zip(shares, values, strict=True))
+    return value, sum(share * slope for share, slope in zip(shares, slopes, strict=True))
+
+
+@dataclass
+class _Job:
+    """What a chunk is scored with, beside the tensors that autograd must see."""
+
+    targets: Targets
+    target_R: Tensor
+    weight_R: Tensor
+    loss: Mapping[str, float]
+    candidates: int
+    overlap: bool
+
+
+def _logits(parts: Sequence[Part], rows: Tensor) -> Tensor:
+    logits = [(hidden[rows] @ head.T).float() for hidden, head in parts]
+    return logits[0] if len(logits) == 1 else torch.stack(logits).sum(dim=0)
+
+
+class _HeadLoss(torch.autograd.Function):
+    """Weighted sum of row losses through the head, with all gradients made on the way."""
+
+    @staticmethod
+    def forward(ctx: Any, job: _Job, *flat: Tensor) -> tuple[Tensor, ...]:
+        parts = list(zip(flat[::2], flat[1::2], strict=True))
+        found = _Found.empty(flat[0], job)
+        wanted = ctx.needs_input_grad[1:]
+        # A head's gradient is a sum over all chunks: float32, whatever the head is.
+        kinds = [None, torch.float32] * len(parts)
+        gradients = [
+            torch.zeros_like(tensor, dtype=kind) if wants else None
+            for tensor, kind, wants in zip(flat, kinds, wanted, strict=True)
+        ]
+        # Rows of one target lie together, so that a chunk computes each of its targets once.
+        for rows in job.target_R.argsort(stable=True).split(CHUNK_ROWS):
+            chunk = _Chunk(job.targets.log_probabilities(job.target_R[rows]), _logits(parts, rows).log_softmax(dim=-1))
+            value, slope = _weighted(chunk, job.loss)
+            found.keep(rows, chunk, value, job)
+            slope *= job.weight_R[rows, None]
+            _add_gradients(gradients, parts, rows, slope)
+        ctx.save_for_backward(*gradients)
+        ctx.mark_non_differentiable(*found.tensors)
+        return (found.loss_R * job.weight_R).sum(), *found.tensors
+
+    @staticmethod
+    def backward(ctx: Any, weighted_gradient: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
+        return None, *(None if g is None else g * weighted_gradient for g in ctx.saved_tensors)
+
+
+def _add_gradients(gradients: list[Tensor | None], parts: Sequence[Part], rows: Tensor, slope_RD: Tensor) -> None:
+    """Add a chunk's derivatives by logits to those by hidden rows and heads, in place."""
+    for number, (hidden, head) in enumerate(parts):
+        by_hidden, by_head = gradients[2 * number : 2 * number + 2]
+        reduced = slope_RD.to(head.dtype)
+        if by_hidden is not None:
+            by_hidden[rows] = reduced @ head
+        if by_head is not None:
+            by_head += reduced.T @ hidden[rows]
+
+
+@dataclass
+class _Found:
+    loss_R: Tensor
+    candidate_RC: Tensor
+    choice_R: Tensor
+    overlap_R: Tensor
 
     @classmethod
-    def of(cls, log_probability_PD: Tensor) -> "Targets":
-        """From log-probabilities [P, D]."""
-        probability_PD = log_probability_PD.exp()
-        return cls(probability_PD, -_row_dot(probability_PD, log_probability_PD))
+    def empty(cls, like: Tensor, job: _Job) -> "_Found":
+        rows, device = like.shape[0], like.device
+        numbers = torch.zeros(rows, dtype=torch.long, device=device)
+        floats = torch.zeros(rows, device=device)
+        return cls(floats, numbers.new_zeros(rows, job.candidates), numbers, floats.clone())
+
+    def keep(self, rows: Tensor, chunk: _Chunk, value_R: Tensor, job: _Job) -> None:
+        self.loss_R[rows] = value_R
+        best = chunk.log_q.topk(job.candidates, dim=-1).indices if job.candidates > 1 else None
+        self.candidate_RC[rows] = chunk.log_q.argmax(dim=-1, keepdim=True) if best is None else best
+        self.choice_R[rows] = chunk.choice
+        if job.overlap:
+            self.overlap_R[rows] = chunk.overlap
+
+    @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        return self.loss_R, self.candidate_RC, self.choice_R, self.overlap_R
 
 
-def _row_dot(a_RD: Tensor, b_RD: Tensor) -> Tensor:
-    """Dot product of each row, without a [R, D] tensor in between."""
-    return torch.bmm(a_RD[:, None, :], b_RD[:, :, None]).view(-1)
-
-
-class _HeadKL(torch.autograd.Function):
-    """Weighted sum over rows of KL(target || softmax(hidden @ head.T)), with the gradient made on the way."""
-
-    @staticmethod
-    def forward(
-        ctx: Any, hidden_RH: Tensor, head_DH: Tensor, targets: Targets, target_R: Tensor, weight_R: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        divergence_R = torch.empty_like(weight_R)
-        guess_R = torch.empty_like(target_R)
-        hidden_gradient = torch.empty_like(hidden_RH)
-        head_gradient = torch.zeros_like(head_DH, dtype=torch.float32) if ctx.needs_input_grad[1] else None
-        for first in range(0, hidden_RH.shape[0], CHUNK_ROWS):
-            part = slice(first, first + CHUNK_ROWS)
-            logits = (hidden_RH[part] @ head_DH.T).float()
-            p = targets.probability_PD[target_R[part]]
-            guess_R[part] = logits.argmax(dim=-1)
-            # KL = -H(p) - p . log q, and log q = logits - logsumexp(logits) with p summing to one.
-            divergence_R[part] = logits.logsumexp(dim=-1) - _row_dot(p, logits) - targets.entropy_P[target_R[part]]
-            # d KL / d logits = softmax(logits) - p
-            slope = logits.softmax(dim=-1).sub_(p).mul_(weight_R[part, None]).to(head_DH.dtype)
-            torch.mm(slope, head_DH, out=hidden_gradient[part])
-            if head_gradient is not None:
-                head_gradient += (slope.T @ hidden_RH[part]).float()
-        ctx.save_for_backward(hidden_gradient, head_gradient)
-        ctx.mark_non_differentiable(guess_R)
-        return (divergence_R * weight_R).sum(), guess_R
-
-    @staticmethod
-    def backward(ctx: Any, weighted_gradient: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
-        hidden_gradient, head_gradient = ctx.saved_tensors
-        head = None if head_gradient is None else head_gradient * weighted_gradient
-        return hidden_gradient * weighted_gradient, head, None, None, None
-
-
-def head_kl(
-    hidden_RH: Tensor, head_DH: Tensor, targets: Targets, target_R: Tensor, weight_R: Tensor
-) -> tuple[Tensor, Tensor]:
-    """KL divergence of the draft from the verifier through the output head.
+def head_loss(
+    parts: Sequence[Part],
+    targets: Targets,
+    target_R: Tensor,
+    weight_R: Tensor,
+    loss: Mapping[str, float],
+    candidates: int = 1,
+    overlap: bool = False,
+) -> Scores:
+    """Loss of the draft against the verifier through the output head.
 
     Args:
-        hidden_RH: the draft's normed output, [R, H], in the head's dtype.
-        head_DH: output head, [D, H]; gets a gradient only if it asks for one.
-        targets: distributions of the verifier over the draft vocabulary.
+        parts: (what the head reads [R, W], head [D, W]) of each part; the logits are the sum of their products.
+            Gradients reach every part that asks for one.
+        targets: the verifier's distributions.
         target_R: which of them each row should match, int64 [R].
         weight_R: float32 [R]; 0 leaves a row out.
-
-    Returns:
-        (sum over rows of weight * KL(p || q) in nats, draft ids of the largest logits int64 [R]).
+        loss: weight by name of `LOSSES`.
+        candidates: C, how many of the largest logits to name.
+        overlap: fill in `Scores.overlap_R` (zeros otherwise).
     """
-    return _HeadKL.apply(hidden_RH, head_DH, targets, target_R, weight_R)
+    job = _Job(targets, target_R, weight_R, loss, candidates, overlap)
+    flat = [tensor for part in parts for tensor in part]
+    return Scores(*_HeadLoss.apply(job, *flat))

@@ -11,35 +11,17 @@ from torch import Tensor
 from algorithms.contract import VerifierWeights
 from algorithms.eagle3.config import Config
 from algorithms.eagle3.model import Draft, Shape
-from algorithms.vocabulary import from_offsets, target_mask, to_offsets
+from algorithms.exporting import (
+    draft_to_target,
+    header,
+    layer_config,
+    one_window,
+    parameters_of,
+    speculative_tokens,
+    vocabulary_tensors,
+)
 
 FLAGS = ("norm_before_residual", "norm_before_fc", "fc_norm", "norm_output")
-
-
-def _layer_config(config: Config, verifier: dict[str, Any], aux_layers: list[int]) -> dict[str, Any]:
-    """Every key that the engine reads, written out: its defaults differ from the verifier's (contract 1.3)."""
-    heads = verifier["num_attention_heads"]
-    kind = "sliding_attention" if config.sliding_window else "full_attention"
-    return {
-        "model_type": config.architecture,
-        "hidden_size": verifier["hidden_size"],
-        "intermediate_size": config.intermediate_size or verifier["intermediate_size"],
-        "num_hidden_layers": config.layers,
-        "num_attention_heads": heads,
-        "num_key_value_heads": verifier.get("num_key_value_heads", heads),
-        "head_dim": verifier.get("head_dim") or verifier["hidden_size"] // heads,
-        "vocab_size": verifier["vocab_size"],
-        "max_position_embeddings": verifier["max_position_embeddings"],
-        "rms_norm_eps": verifier["rms_norm_eps"],
-        "rope_parameters": verifier["rope_parameters"],
-        "hidden_act": "silu",
-        "attention_bias": False,
-        "mlp_bias": False,
-        "layer_types": [kind] * config.layers,
-        "sliding_window": config.sliding_window,
-        "num_aux_hidden_states": len(aux_layers),
-        "tie_word_embeddings": False,
-    }
 
 
 def build(config: Config, verifier: VerifierWeights, draft_to_target_D: Tensor, aux_layers: list[int]) -> Draft:
@@ -50,7 +32,7 @@ def build(config: Config, verifier: VerifierWeights, draft_to_target_D: Tensor, 
         aux_layers: ascending ids of the verifier states that the data holds.
     """
     shape = Shape(
-        layer=_layer_config(config, verifier.config, aux_layers),
+        layer=layer_config(config, verifier.config, config.architecture, num_aux_hidden_states=len(aux_layers)),
         aux_layers=list(aux_layers),
         target_hidden_size=verifier.config["hidden_size"],
         draft_vocab_size=draft_to_target_D.numel(),
@@ -74,24 +56,15 @@ def export(draft: Draft) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """(config.json content, tensors) as the engine reads them; the verifier's name is added by the writer."""
     shape = draft.shape
     vocabulary = shape.layer["vocab_size"]
-    content = {
-        "speculators_model_type": "eagle3",
+    content = header("eagle3", shape.speculative_tokens) | {
         "draft_vocab_size": shape.draft_vocab_size,
         "target_hidden_size": shape.target_hidden_size,
         "eagle_aux_hidden_state_layer_ids": shape.aux_layers,
         **{flag: getattr(shape, flag) for flag in FLAGS},
-        "speculators_config": {
-            "algorithm": "eagle3",
-            "proposal_methods": [{"proposal_type": "greedy", "speculative_tokens": shape.speculative_tokens}],
-            "default_proposal_method": "greedy",
-        },
         "transformer_layer_config": shape.layer,
     }
     tensors = {name: tensor.detach() for name, tensor in draft.state_dict().items()}
-    if shape.draft_vocab_size != vocabulary:
-        tensors["d2t"] = to_offsets(draft.draft_to_target_D)
-        tensors["t2d"] = target_mask(draft.draft_to_target_D, vocabulary)
-    return content, tensors
+    return content, tensors | vocabulary_tensors(draft.draft_to_target_D, vocabulary)
 
 
 def restore(content: dict[str, Any], tensors: dict[str, Tensor], verifier: VerifierWeights) -> Draft:
@@ -105,20 +78,16 @@ def restore(content: dict[str, Any], tensors: dict[str, Tensor], verifier: Verif
     """
     given = content["transformer_layer_config"]
     layer = {"layer_types": ["full_attention"] * given["num_hidden_layers"]} | given
-    if len(set(layer["layer_types"])) > 1:
-        raise ValueError(f"layer_types = {layer['layer_types']}: layers of two kinds. Fix: use drafts with one kind")
+    one_window(layer)
     shape = Shape(
         layer=layer,
         aux_layers=aux_layers_of(content),
         target_hidden_size=content.get("target_hidden_size") or layer["hidden_size"],
         draft_vocab_size=content["draft_vocab_size"] or layer["vocab_size"],
-        speculative_tokens=content["speculators_config"]["proposal_methods"][0]["speculative_tokens"],
+        speculative_tokens=speculative_tokens(content),
         **{flag: content.get(flag, False) for flag in FLAGS},
     )
-    weights = {name: tensor for name, tensor in tensors.items() if name not in ("d2t", "t2d", "embed_tokens.weight")}
-    full = torch.arange(layer["vocab_size"])
-    draft_to_target_D = from_offsets(tensors["d2t"]) if "d2t" in tensors else full
-    weights.setdefault("lm_head.weight", verifier.head_VH)
+    draft_to_target_D = draft_to_target(tensors, layer["vocab_size"])
     draft = Draft(shape, tensors.get("embed_tokens.weight", verifier.embedding_VH), draft_to_target_D)
-    draft.load_state_dict(weights)
+    draft.load_state_dict(parameters_of(tensors, verifier.head_VH))
     return draft

@@ -10,11 +10,17 @@ from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor
 
 from algorithms.contract import CheckpointFormat, FormatRule
+from algorithms.shapes import (
+    Shapes,
+    attention_shapes,
+    mlp_shapes,
+    norm_shapes,
+    optional_head_shapes,
+    required_head_shapes,
+)
 
 ARCHITECTURES = ("llama", "qwen3")
 DEFAULT_AUX_COUNT = 3  # what the server sizes a llama draft's fc for, whatever the list of layer ids says
-
-Shapes = dict[str, tuple[int, ...]]
 
 
 class Keys(BaseModel):
@@ -33,34 +39,6 @@ class Keys(BaseModel):
     target_hidden_size: int | None = Field(None, ge=1, description="write the verifier's width")
 
 
-def _attention(layer: dict[str, Any], index: int) -> Shapes:
-    width, head = layer["hidden_size"], layer["head_dim"]
-    query, key = layer["num_attention_heads"] * head, layer["num_key_value_heads"] * head
-    wide = 2 * width if index == 0 else width
-    shapes: Shapes = {
-        "q_proj.weight": (query, wide),
-        "k_proj.weight": (key, wide),
-        "v_proj.weight": (key, wide),
-        "o_proj.weight": (width, query),
-    }
-    if layer["model_type"] == "qwen3":
-        shapes |= {"q_norm.weight": (head,), "k_norm.weight": (head,)}
-    if layer.get("attention_bias"):
-        shapes |= {"q_proj.bias": (query,), "k_proj.bias": (key,), "v_proj.bias": (key,)}
-        if layer["model_type"] == "llama":
-            shapes["o_proj.bias"] = (width,)
-    return {f"layers.{index}.self_attn.{name}": shape for name, shape in shapes.items()}
-
-
-def _mlp(layer: dict[str, Any], index: int) -> Shapes:
-    width, inner = layer["hidden_size"], layer["intermediate_size"]
-    shapes: Shapes = {"gate_proj": (inner, width), "up_proj": (inner, width), "down_proj": (width, inner)}
-    found: Shapes = {f"layers.{index}.mlp.{name}.weight": shape for name, shape in shapes.items()}
-    if layer["model_type"] == "llama" and layer.get("mlp_bias"):
-        found |= {f"layers.{index}.mlp.{name}.bias": shape[:1] for name, shape in shapes.items()}
-    return found
-
-
 def _features(config: dict[str, Any]) -> Shapes:
     """The projection of the verifier's states and the norms that its flags ask for."""
     width = config["transformer_layer_config"]["hidden_size"]
@@ -74,35 +52,23 @@ def _features(config: dict[str, Any]) -> Shapes:
     return shapes
 
 
-def _is_reduced(config: dict[str, Any]) -> bool:
-    return config["draft_vocab_size"] not in (None, config["transformer_layer_config"]["vocab_size"])
-
-
 def required_tensors(config: dict[str, Any]) -> Shapes:
     """Shape by name of every tensor that the server would otherwise leave uninitialised, in silence."""
     layer = config["transformer_layer_config"]
     width = layer["hidden_size"]
     shapes: Shapes = {"norm.weight": (width,), "layers.0.hidden_norm.weight": (width,)} | _features(config)
     for index in range(layer["num_hidden_layers"]):
-        shapes |= _attention(layer, index) | _mlp(layer, index)
-        shapes |= {f"layers.{index}.{n}.weight": (width,) for n in ("input_layernorm", "post_attention_layernorm")}
-    if _is_reduced(config):
-        shapes |= {"lm_head.weight": (config["draft_vocab_size"], width), "d2t": (config["draft_vocab_size"],)}
-    if config.get("target_hidden_size") not in (None, width):
-        shapes["embed_tokens.weight"] = (layer["vocab_size"], width)  # the verifier's table has another width
-    return shapes
+        # The first layer reads [embedding; state].
+        shapes |= attention_shapes(layer, index, width if index else 2 * width)
+        shapes |= mlp_shapes(layer, index) | norm_shapes(layer, index)
+    return shapes | required_head_shapes(config)
 
 
 def optional_tensors(config: dict[str, Any]) -> Shapes:
     """Shape by name of tensors that may be left out: the server takes the verifier's, or does not read them."""
     layer = config["transformer_layer_config"]
-    shapes: Shapes = {"embed_tokens.weight": (layer["vocab_size"], layer["hidden_size"])}
-    shapes |= {f"layers.{i}.hidden_norm.weight": (layer["hidden_size"],) for i in range(1, layer["num_hidden_layers"])}
-    if _is_reduced(config):
-        shapes["t2d"] = (layer["vocab_size"],)
-    else:
-        shapes["lm_head.weight"] = shapes["embed_tokens.weight"]
-    return {name: shape for name, shape in shapes.items() if name not in required_tensors(config)}
+    unread = {f"layers.{i}.hidden_norm.weight": (layer["hidden_size"],) for i in range(1, layer["num_hidden_layers"])}
+    return optional_head_shapes(config) | unread
 
 
 def _architecture(config: dict[str, Any], _: dict[str, Tensor]) -> Iterator[tuple[str, str]]:

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from algorithms.attention import Keys, Layout, attend, visible
+from algorithms.exporting import one_window
 from algorithms.layers import GatedMLP, RMSNorm, Rotary
 
 
@@ -35,7 +36,7 @@ class Shape:
     @property
     def sliding_window(self) -> int | None:
         """Width of the window in tokens; None for full attention."""
-        return self.layer["sliding_window"] if self.layer["layer_types"][0] == "sliding_attention" else None
+        return one_window(self.layer)
 
 
 class Attention(nn.Module):

@@ -18,7 +18,7 @@ from algorithms.contract import Batch, LossOutput, VerifierWeights
 from algorithms.eagle3.config import Config
 from algorithms.eagle3.model import Draft
 from algorithms.features import Teacher
-from algorithms.losses import Targets, head_kl
+from algorithms.losses import Scores, Targets, head_loss
 
 
 @dataclass(frozen=True)
@@ -53,38 +53,50 @@ def rows_of(batch: Batch, steps: int) -> Rows:
     return Rows(slot_S, scored_R, target_RK, valid_RK)
 
 
-def loss(draft: Draft, teacher: Teacher, batch: Batch, steps: int, decay: float) -> LossOutput:
-    """Sum over steps k of decay^k times the mean KL of its valid rows.
-
-    Metrics: `kl_step_k` in nats and `agree_step_k`, the share of rows whose first choice is the verifier's first choice
-    within the draft vocabulary, at step k from 1; both are means over the valid rows of this batch.
-    """
-    rows = rows_of(batch, steps)
-    if rows.scored_R.numel() == 0:
-        raise ValueError("a batch without an assistant token to score. Fix: drop such documents before packing")
-    targets_P, index_RK = rows.target_RK.unique(return_inverse=True)
-    targets = Targets.of(teacher.log_probabilities(batch.last_state_SH[targets_P]))
-    first_choice_P = targets.probability_PD.argmax(dim=-1)
+def unroll(draft: Draft, batch: Batch, rows: Rows, steps: int) -> Tensor:
+    """What the head reads at each step, [K, R, H]; every step after the first reads the true token."""
     slot_S = rows.slot_S
     branches = draft.start(
         batch.token_ids_S[slot_S + 1], batch.aux_states_SAH[slot_S], batch.document_S[slot_S], rows.scored_R
     )
-    total, metrics = torch.zeros(()), {}
-    for step in range(steps):
-        if step:
-            draft.extend(branches, batch.token_ids_S[rows.target_RK[:, step]])
-        weight_R = rows.valid_RK[:, step].float()
-        count = weight_R.sum().clamp(min=1.0)
-        head_DH = draft.lm_head.weight.to(branches.output_RH.dtype)
-        summed, guess_R = head_kl(branches.output_RH, head_DH, targets, index_RK[:, step], weight_R)
-        total = total + decay**step * summed / count
-        agree = ((guess_R == first_choice_P[index_RK[:, step]]) * weight_R).sum() / count
-        metrics[f"kl_step_{step + 1}"] = float(summed.detach() / count)
-        metrics[f"agree_step_{step + 1}"] = float(agree)
-    return LossOutput(total, metrics)
+    outputs = [branches.output_RH]
+    for step in range(1, steps):
+        draft.extend(branches, batch.token_ids_S[rows.target_RK[:, step]])
+        outputs.append(branches.output_RH)
+    return torch.stack(outputs)
+
+
+def loss(draft: Draft, teacher: Teacher, batch: Batch, config: Config) -> LossOutput:
+    """Sum over steps k of decay^k times the mean loss of its valid rows.
+
+    Metrics: `loss_step_k` and `agree_step_k`, the share of rows whose first choice is the verifier's first choice
+    within the draft vocabulary, at step k from 1; both are means over the valid rows of this batch.
+    """
+    rows = rows_of(batch, config.ttt_steps)
+    if rows.scored_R.numel() == 0:
+        raise ValueError("a batch without an assistant token to score. Fix: drop such documents before packing")
+    output_KRH = unroll(draft, batch, rows, config.ttt_steps)
+    share_KR = rows.valid_RK.T / rows.valid_RK.sum(dim=0).clamp(min=1)[:, None]
+    decay_K = config.step_loss_decay ** torch.arange(config.ttt_steps)
+    position_P, target_RK = rows.target_RK.unique(return_inverse=True)
+    scores = head_loss(
+        [(output_KRH.flatten(0, 1), draft.lm_head.weight.to(output_KRH.dtype))],
+        Targets(teacher, batch.last_state_SH[position_P]),
+        target_RK.T.flatten(),
+        (share_KR * decay_K[:, None]).flatten(),
+        config.loss_weights,
+    )
+    return LossOutput(scores.loss, _metrics(scores, share_KR))
+
+
+def _metrics(scores: Scores, share_KR: Tensor) -> dict[str, float]:
+    agrees_R = scores.candidate_RC[:, 0] == scores.target_choice_R
+    found = {"loss": scores.loss_R, "agree": agrees_R}
+    means = {name: (value.view(share_KR.shape) * share_KR).sum(dim=1).tolist() for name, value in found.items()}
+    return {f"{name}_step_{step + 1}": mean[step] for step in range(len(share_KR)) for name, mean in means.items()}
 
 
 def objective(config: Config, verifier: VerifierWeights, draft: Draft) -> Callable[[Batch], LossOutput]:
     """`loss` with everything but the batch filled in."""
     teacher = Teacher.of(verifier, draft.draft_to_target_D)
-    return partial(loss, draft, teacher, steps=config.ttt_steps, decay=config.step_loss_decay)
+    return partial(loss, draft, teacher, config=config)
