@@ -50,7 +50,7 @@ Angles = tuple[Tensor, Tensor]
 
 
 @dataclass(frozen=True)
-class Blocks:
+class Rows:
     """Where the rows of the blocks under way stand and what they see, for every layer.
 
     Attributes:
@@ -74,14 +74,14 @@ class Layer(nn.Module):
         self.input_layernorm = RMSNorm(width, epsilon)
         self.post_attention_layernorm = RMSNorm(width, epsilon)
 
-    def forward(self, state_RTH: Tensor, keys: Keys, blocks: Blocks) -> Tensor:
+    def forward(self, state_RTH: Tensor, keys: Keys, rows: Rows) -> Tensor:
         """[R, T, H] -> [R, T, H], over the context's keys of this layer."""
 
         def attention(x_RTH: Tensor) -> Tensor:
-            rows, shape = x_RTH.flatten(0, 1), x_RTH.shape[:2]
-            query = self.self_attn.query(rows, blocks.angles).unflatten(0, shape)
-            key, value = (x.unflatten(0, shape) for x in self.self_attn.key_value(rows, blocks.angles))
-            return self.self_attn.o_proj(attend_blocks(query, keys, (key, value), blocks.anchors, blocks.mask))
+            flat, shape = x_RTH.flatten(0, 1), x_RTH.shape[:2]
+            query = self.self_attn.query(flat, rows.angles).unflatten(0, shape)
+            key, value = (x.unflatten(0, shape) for x in self.self_attn.key_value(flat, rows.angles))
+            return self.self_attn.o_proj(attend_blocks(query, keys, (key, value), rows.anchors, rows.mask))
 
         state_RTH = state_RTH + self.around_attention(self.input_layernorm(state_RTH), attention)
         return state_RTH + self.around_mlp(self.post_attention_layernorm(state_RTH), self.mlp)
@@ -148,10 +148,10 @@ class Backbone(nn.Module):
         shape, anchors = self.shape, context.layout.take(anchor_R)
         position_RT = anchors.position_R[:, None] + torch.arange(size, device=anchor_R.device)
         mask = blocks_see(context.layout, anchors, size, shape.causal, shape.sliding_window)
-        blocks = Blocks(anchors, self.rotary.angles(position_RT.flatten()), mask)
+        rows = Rows(anchors, self.rotary.angles(position_RT.flatten()), mask)
         token_RT = torch.full_like(position_RT, shape.mask_token_id)
         token_RT[:, 0] = anchor_token_R
         state = self.embedding_VH[token_RT].to(context.keys[0].key_BGLD.dtype)
         for layer, keys in zip(self.layers, context.keys, strict=True):
-            state = layer(state, keys, blocks)
+            state = layer(state, keys, rows)
         return self.norm(state)
