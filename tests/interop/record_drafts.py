@@ -51,6 +51,7 @@ class Recorder:
     entries: dict[str, Tensor] = field(default_factory=dict)
     counts: dict[int, int] = field(default_factory=dict)
     requests: list[int] = field(default_factory=list)
+    # What the head read, one tensor a call: a row of each request, or all K rows of each at once (parallel drafting).
     outputs: list[Tensor] = field(default_factory=list)
 
     def read(self, given: dict[str, Any]) -> list[dict[str, Tensor]]:
@@ -73,11 +74,12 @@ class Recorder:
     def record(self, inputs: list[dict[str, Tensor]], drafts_BK: Tensor) -> Tensor:
         """Keep one proposal; returns the drafts to verify."""
         verified_BK = drafts_BK.clone()
+        outputs_BKH = torch.cat([output.unflatten(0, (len(self.requests), -1)) for output in self.outputs], dim=1)
         for row, (request, kept) in enumerate(zip(self.requests, inputs, strict=True)):
             number = self.counts.get(request, 0)
             self.counts[request] = number + 1
             kept["drafts"] = drafts_BK[row].long().clone()
-            kept["outputs"] = torch.stack([output[row] for output in self.outputs])
+            kept["outputs"] = outputs_BKH[row]
             self.entries |= {f"{request}.{number}.{name}": tensor for name, tensor in kept.items()}
             if self.continuations:
                 last = int(kept["positions"][-1])

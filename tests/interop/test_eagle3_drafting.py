@@ -1,26 +1,16 @@
-"""vLLM and our drafting loop compute the same drafts from the same checkpoint: hidden states, not only tokens.
+"""EAGLE-3 in vLLM against our drafting loop; the checks are those of `parity`."""
 
-A tiny random float32 verifier and drafts of random weights, every flag on and off. Two requests of different lengths
-run as one batch; 0..K drafts of each proposal are forced to be accepted, so that every cache state occurs.
-"""
-
-from itertools import pairwise
 from typing import Any
 
 import pytest
-import torch
 
-import algorithms
 from algorithms.eagle3.drafting import draft_steps
-from harness.verifiers.weights import load_weights
 from tests import toy
-from tests.interop.serving import Served, needs_cpu_build, serve_drafts
+from tests.interop import parity
+from tests.interop.serving import Served, needs_cpu_build
 
 pytestmark = [pytest.mark.slow, needs_cpu_build]
 
-RELATIVE_ERROR_MAX = 1e-5
-PROMPT_LENGTHS = (23, 40)
-MAX_TOKENS = 30
 LLAMA3_ROPE = {
     "rope_type": "llama3", "rope_theta": 10000.0, "factor": 8.0,
     "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 64,
@@ -45,29 +35,11 @@ CASES: dict[str, dict[str, Any]] = {
 ROPE_CASES: dict[str, dict[str, Any]] = {"llama3_rope": {}, "llama3_rope_qwen3": {"architecture": "qwen3", "layers": 2}}
 
 
-def prompts() -> list[list[int]]:
-    generator = torch.Generator().manual_seed(3)
-    return [torch.randint(0, 256, (length,), generator=generator).tolist() for length in PROMPT_LENGTHS]
-
-
-def serve_cases(root, cases: dict[str, dict[str, Any]], **verifier_changes: Any) -> dict[str, tuple[Any, Served]]:
-    verifier = load_weights(toy.write_verifier(root / "verifier", **verifier_changes))
-    drafts = {name: toy.random_draft(verifier, **settings) for name, settings in cases.items()}
-    for name, draft in drafts.items():
-        toy.write_draft(root / name, draft, "verifier")
-    counts = {name: len(draft.shape.aux_layers) for name, draft in drafts.items()}
-    served = serve_drafts(root, "verifier", prompts(), MAX_TOKENS, counts, forced=True)
-    return {name: (drafts[name], served[name]) for name in cases}
-
-
 @pytest.fixture(scope="module")
 def served(tmp_path_factory) -> dict[str, tuple[Any, Served]]:
-    plain = serve_cases(tmp_path_factory.mktemp("plain"), CASES)
-    return plain | serve_cases(tmp_path_factory.mktemp("rope"), ROPE_CASES, rope_parameters=LLAMA3_ROPE)
-
-
-def relative_error(found: torch.Tensor, wanted: torch.Tensor) -> float:
-    return float((found - wanted).norm() / wanted.norm())
+    plain = parity.serve_cases(tmp_path_factory.mktemp("plain"), "eagle3", CASES)
+    root = tmp_path_factory.mktemp("rope")
+    return plain | parity.serve_cases(root, "eagle3", ROPE_CASES, rope_parameters=LLAMA3_ROPE)
 
 
 each_case = pytest.mark.parametrize("case", [*CASES, *ROPE_CASES])
@@ -75,65 +47,26 @@ each_case = pytest.mark.parametrize("case", [*CASES, *ROPE_CASES])
 
 @each_case
 def test_hidden_states_and_drafts_of_every_step_equal_vllms(served, case, record_property):
-    draft, done = served[case]
-    errors = []
-    for request in done.proposals:
-        for proposal in request:
-            ours = draft_steps(draft, proposal.token_ids_S, proposal.aux_states_SAH, proposal.drafts_K.numel())
-            errors += [relative_error(*pair) for pair in zip(ours.output_KH, proposal.outputs_KH, strict=True)]
-            assert torch.equal(ours.token_ids_K, proposal.drafts_K)
-    record_property("relative_error_max", max(errors))
-    record_property("steps", len(errors))
-    assert max(errors) <= RELATIVE_ERROR_MAX
+    parity.check_every_step(*served[case], draft_steps, record_property)
 
 
 @each_case
 def test_drafting_at_all_positions_at_once_gives_vllms_drafts(served, case):
-    draft, done = served[case]
-    propose = algorithms.load("eagle3").propose
-    for request in done.proposals:
-        whole = request[-1]
-        drafts = propose(draft, whole.token_ids_S, whole.aux_states_SAH, whole.drafts_K.numel())
-        for proposal in request:
-            assert torch.equal(drafts[proposal.aux_states_SAH.shape[0] - 1], proposal.drafts_K)
+    parity.check_all_positions_at_once("eagle3", *served[case])
 
 
 @each_case
 def test_the_checkpoint_read_back_drafts_as_vllm_does(served, case, tmp_path):
-    draft, done = served[case]
-    kind = algorithms.load("eagle3")
-    content, tensors = kind.export(draft)
-    verifier = load_weights(
-        toy.write_verifier(tmp_path / "verifier", rope_parameters=draft.shape.layer["rope_parameters"])
-    )
-    whole = done.proposals[0][-1]
-    restored = kind.restore(content, tensors, verifier)
-    assert torch.equal(
-        draft_steps(restored, whole.token_ids_S, whole.aux_states_SAH, whole.drafts_K.numel()).token_ids_K,
-        whole.drafts_K,
-    )
+    parity.check_read_back("eagle3", *served[case], draft_steps, tmp_path)
 
 
 @each_case
 def test_the_run_holds_what_the_comparison_needs(served, case):
-    draft, done = served[case]
-    tokens = draft.shape.speculative_tokens
-    assert done.replies == done.plain
-    assert len(done.proposals) == len(PROMPT_LENGTHS)
-    for request, length in zip(done.proposals, PROMPT_LENGTHS, strict=True):
-        assert request[0].aux_states_SAH.shape[0] == length
-        emitted = [b.token_ids_S.numel() - a.token_ids_S.numel() for a, b in pairwise(request)]
-        assert set(emitted) >= set(range(1, tokens + 2)), "some number of acceptances did not occur"
-        assert all(proposal.outputs_KH.shape[0] == tokens for proposal in request)
+    parity.check_run(*served[case])
 
 
 @each_case
 def test_vllm_reports_the_draft_that_was_written(served, case):
     draft, done = served[case]
-    layer = draft.shape.layer
-    assert done.counters["method"] == algorithms.load("eagle3").engine_method
-    assert done.counters["num_speculative_tokens"] == draft.shape.speculative_tokens
-    assert done.counters["architectures"] == [
-        {"llama": "Eagle3LlamaForCausalLM", "qwen3": "Eagle3Qwen3ForCausalLM"}[layer["model_type"]]
-    ]
-    assert done.counters["verifier"] == "verifier"
+    kind = {"llama": "Eagle3LlamaForCausalLM", "qwen3": "Eagle3Qwen3ForCausalLM"}[draft.shape.layer["model_type"]]
+    parity.check_report("eagle3", draft, done, kind)
