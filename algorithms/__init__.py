@@ -4,12 +4,12 @@ from difflib import get_close_matches
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from pydantic import BaseModel
+from algorithms.settings import DraftConfig
 
 if TYPE_CHECKING:
     from algorithms.contract import Algorithm
 
-NAMES = ("eagle3",)
+NAMES = ("eagle3", "dflash")
 
 
 def _known(name: str, source: str) -> str:
@@ -24,7 +24,7 @@ class UnknownAlgorithm(ValueError):
     """A name that is not in `NAMES`; the message is one line with the fix."""
 
 
-def config_class(name: str, source: str = "algorithm") -> type[BaseModel]:
+def config_class(name: str, source: str = "algorithm") -> type[DraftConfig]:
     """The typed settings of an algorithm, without importing PyTorch."""
     return import_module(f"algorithms.{_known(name, source)}.config").Config
 

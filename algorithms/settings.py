@@ -21,7 +21,9 @@ class DraftConfig(BaseModel):
         "kl_div", description="use one of kl_div, reverse_kl, jsd, ce, tv, nla, lk_hybrid, or a weight for several"
     )
     train_head: bool = Field(False, description="true: train the output head, false: keep the verifier's rows")
-    init_from: str | None = Field(None, description="give the folder of a checkpoint to go on from, or leave it out")
+    init_from: str | None = Field(
+        None, pattern=r"^[^/~]", description="give the relative folder of a checkpoint to go on from, or leave it out"
+    )
 
     @property
     def loss_weights(self) -> dict[str, float]:

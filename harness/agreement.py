@@ -16,6 +16,7 @@ def disagreements(run: "Reproduction") -> Iterator[str]:
     yield from _unknown_benchmarks(run)
     yield from _unknown_variants(run)
     yield from _no_room(run)
+    yield from _starts_from_itself(run)
     if run.gates.speedup_c1_min and 1 not in run.evaluate.latency.concurrency:
         asked = run.evaluate.latency.concurrency
         yield f"gates.speedup_c1_min: evaluate.latency.concurrency = {asked} has no 1. Fix: add it there"
@@ -59,3 +60,10 @@ def _no_room(run: "Reproduction") -> Iterator[str]:
     for section, tokens in limits.items():
         if tokens >= room:
             yield f"{section}.max_new_tokens = {tokens}: no room in serve.max_model_len = {room}. Fix: lower it"
+
+
+def _starts_from_itself(run: "Reproduction") -> Iterator[str]:
+    for name, knobs in run.algorithms.items():
+        start = knobs.get("init_from")
+        if start and start.rstrip("/").endswith(f"results/{run.target}/drafts/{name}"):
+            yield f"algorithms.{name}.init_from = {start}: is what this training makes. Fix: name another checkpoint"

@@ -96,7 +96,7 @@ def _line(fault: Any, source: str, model: type[BaseModel]) -> str:
         case "missing":
             return f"{where}: missing. Fix: {_advice(name, fields)}"
         case "value_error":  # of a section: the message names the keys and their values
-            return f"{where}: {said}. Fix: correct it"
+            return f"{where}: {said}" if "Fix:" in said else f"{where}: {said}. Fix: correct it"
         case "union_tag_invalid":
             kinds = fault["ctx"]
             return f"{tag_key} = {kinds['tag']!r}: no such kind. Fix: use one of {kinds['expected_tags']}"

@@ -80,6 +80,12 @@ def served_files(wildcards):
     ]
 
 
+def start_files(wildcards):
+    """The checkpoint that a training goes on from, if it does."""
+    folder = RUNS[wildcards.target].algorithms[wildcards.algorithm].get("init_from")
+    return [f"{folder}/config.json", f"{folder}/model.safetensors"] if folder else []
+
+
 def reported_files(wildcards):
     """Everything that the report reads."""
     run, results = RUNS[wildcards.target], f"results/{wildcards.target}"

@@ -6,6 +6,7 @@ rule train:
     input:
         verifier=verifier_record,
         capture="results/{target}/capture/manifest.json",
+        start=start_files,
     output:
         config="results/{target}/drafts/{algorithm}/config.json",
         weights="results/{target}/drafts/{algorithm}/model.safetensors",

@@ -5,12 +5,14 @@ The state in --state outlives a kill; the checkpoint in --out appears whole at t
 
 import argparse
 from pathlib import Path
+from typing import Any
 
 import torch
-from pydantic import BaseModel
+from torch import nn
 
 import algorithms
 from algorithms.contract import Algorithm, VerifierWeights
+from algorithms.settings import DraftConfig, MaskedConfig
 from algorithms.vocabulary import choose
 from harness.capture.store import Store
 from harness.checkpoint.writing import write_checkpoint
@@ -22,6 +24,7 @@ from harness.provenance import collect
 from harness.training.loop import Run, keep_freed_memory, peak_memory_bytes, resume, train
 from harness.training.settings import TrainSettings
 from harness.training.validation import Walk, walk_metrics
+from harness.training.warmstart import Start
 from harness.verifiers.weights import load_weights
 
 
@@ -68,29 +71,64 @@ def _draft_vocabulary(store: Store, verifier: VerifierWeights, size: int | None)
         raise UserError(f"algorithms: {error}") from None
 
 
-def _prepare(arguments: argparse.Namespace, settings: TrainSettings, knobs: BaseModel) -> Run:
+def _check_mask_token(store: Store, token: int) -> None:
+    """A mask that stands in the text would tell the draft what is not known yet (contract 9, trap 17)."""
+    vocabulary = store.manifest["vocab_size"]
+    if token >= vocabulary:
+        raise UserError(f"algorithms: mask_token_id = {token}: the vocabulary has {vocabulary}. Fix: use less")
+    for index in range(len(store)):
+        document = store[index]
+        if token == document.last_token or (document.token_ids == token).any():
+            raise UserError(
+                f"algorithms: mask_token_id = {token}: stands in {document.id}. Fix: use a token that no text has"
+            )
+
+
+def _build(
+    algorithm: Algorithm, store: Store, verifier: VerifierWeights, knobs: DraftConfig
+) -> tuple[nn.Module, dict[str, Any]]:
+    """The draft that training starts from, and what a saved state must agree on about its start."""
+    start = Start(knobs.init_from, verifier.config["vocab_size"]) if knobs.init_from else None
+    chosen = _draft_vocabulary(store, verifier, knobs.draft_vocab_size)
+    kept_D = start.draft_to_target_D if start else chosen
+    if len(kept_D) != len(chosen):
+        told = f"draft_vocab_size = {knobs.draft_vocab_size}: init_from has {len(kept_D)}"
+        raise UserError(f"algorithms: {told}. Fix: set {len(kept_D)}")
+    try:
+        draft = algorithm.build(knobs, verifier, kept_D, store.manifest["aux_layers"])
+    except ValueError as error:
+        raise UserError(f"algorithms.{algorithm.name}: {error}") from None
+    if start:
+        anew = start.give(algorithm, draft)
+        log(f"going on from {knobs.init_from}; starting anew: {', '.join(anew) or 'nothing'}")
+    counts = store.token_counts()
+    covered = counts[kept_D].sum() / counts.sum()
+    log(f"draft vocabulary: {len(kept_D)} of {len(counts)} tokens cover {covered:.2%} of the replies")
+    return draft, {"init_from": start.sha256 if start else None}
+
+
+def _prepare(arguments: argparse.Namespace, settings: TrainSettings, knobs: DraftConfig) -> Run:
     algorithm: Algorithm = algorithms.load(arguments.algorithm)
     store, verifier = Store(arguments.capture), load_weights(arguments.verifier)
     _fits(store, verifier, arguments.verifier)
     if len(store) < 2:
         raise UserError(f"{arguments.capture}: {len(store)} replies are too few. Fix: capture more rows (data.train)")
+    if isinstance(knobs, MaskedConfig):
+        _check_mask_token(store, knobs.mask_token_id)
     torch.manual_seed(settings.training.seed)
-    kept_D = _draft_vocabulary(store, verifier, getattr(knobs, "draft_vocab_size", None))
-    draft = algorithm.build(knobs, verifier, kept_D, store.manifest["aux_layers"])
-    counts = store.token_counts()
-    covered = counts[kept_D].sum() / counts.sum()
-    log(f"draft vocabulary: {len(kept_D)} of {len(counts)} tokens cover {covered:.2%} of the replies")
-    shards = [shard["sha256"] for shard in store.manifest["shards"]]
+    draft, started = _build(algorithm, store, verifier, knobs)
     fingerprint = {
         "training": json_sha256(settings.training.model_dump()),
         "algorithm": json_sha256([arguments.algorithm, settings.algorithm]),
-        "capture": json_sha256(shards),
+        "capture": json_sha256([shard["sha256"] for shard in store.manifest["shards"]]),
         "torch": torch.__version__,
         "threads": torch.get_num_threads(),
+        **started,
     }
     objective = algorithm.objective(knobs, verifier, draft)
-    tokens = knobs.model_dump()["speculative_tokens"]
-    return Run(algorithm, draft, objective, store, settings.training, tokens, arguments.state, fingerprint)
+    return Run(
+        algorithm, draft, objective, store, settings.training, knobs.speculative_tokens, arguments.state, fingerprint
+    )
 
 
 def _export(run: Run, out: Path, verifier: Path) -> None:
@@ -100,7 +138,7 @@ def _export(run: Run, out: Path, verifier: Path) -> None:
     write_checkpoint(out, content, floats, verifier.as_posix(), architectures)
 
 
-def _summary(run: Run, walk: Walk, settings: TrainSettings, knobs: BaseModel) -> dict:
+def _summary(run: Run, walk: Walk, settings: TrainSettings, knobs: DraftConfig) -> dict:
     return {
         "steps": run.steps,
         "tokens": run.tokens,
@@ -121,7 +159,8 @@ def main() -> None:
     """Train, export, summarise."""
     arguments = _arguments()
     settings = parse_settings(arguments.settings, TrainSettings)
-    knobs = validate(algorithms.config_class(arguments.algorithm), settings.algorithm, "--settings: algorithm")
+    kind = algorithms.config_class(arguments.algorithm)
+    knobs = validate(kind, settings.algorithm, "--settings: algorithm")
     if arguments.verifier.is_absolute():
         raise UserError(f"--verifier = {arguments.verifier}: would stand in the checkpoint. Fix: give a relative path")
     _check_out(arguments.out)

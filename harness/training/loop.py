@@ -26,6 +26,8 @@ from harness.training.packing import epoch_packs, make_batch, split_rows
 from harness.training.validation import Walk, estimate, walk_metrics
 
 METRICS_FILE = "metrics.jsonl"
+# More than the steps of any training: no two seeds share a draw.
+DRAWS_PER_SEED = 1 << 32
 # Numbers of mallopt(3) in glibc.
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
 
@@ -116,7 +118,7 @@ def _step(run: Run) -> tuple[int, dict[str, Any]]:
     epoch, rows = run.packs[run.steps]
     rate = set_rate(run.optimizers, run.training, rate_share(run.steps, len(run.packs), run.training.warmup_share))
     with _precision(run.training):
-        output = run.objective(make_batch(run.store, rows))
+        output = run.objective(make_batch(run.store, rows, draw=_draw(run)))
     output.loss.backward()
     norm = nn.utils.clip_grad_norm_([p for p in run.draft.parameters() if p.requires_grad], run.training.clip_norm)
     if not torch.isfinite(norm):
@@ -131,6 +133,11 @@ def _step(run: Run) -> tuple[int, dict[str, Any]]:
     run.steps, run.tokens, run.seconds = run.steps + 1, run.tokens + tokens, run.seconds + seconds
     row = {"step": run.steps, "epoch": epoch, "tokens": run.tokens, "loss": output.loss.item(), "learning_rate": rate}
     return tokens, row | {"gradient_norm": norm.item(), "tokens_per_s": tokens / seconds, **output.metrics}
+
+
+def _draw(run: Run) -> int:
+    """A number of this seed and step alone, as large as a generator's seed may be."""
+    return (run.training.seed * DRAWS_PER_SEED + run.steps) % (1 << 63)
 
 
 def _precision(training: Training) -> torch.autocast:

@@ -44,8 +44,8 @@ def epoch_packs(
     return [pack for pack in packs if pack]
 
 
-def make_batch(store: Store, rows: Sequence[int]) -> Batch:
-    """The documents of a pack, one after another."""
+def make_batch(store: Store, rows: Sequence[int], draw: int = 0) -> Batch:
+    """The documents of a pack, one after another; `draw` seeds what the loss draws at random."""
     documents = [store[row] for row in rows]
     states = [store.split_states(document) for document in documents]
     return Batch(
@@ -54,4 +54,5 @@ def make_batch(store: Store, rows: Sequence[int]) -> Batch:
         last_state_SH=torch.cat([last for _, last in states]),
         loss_mask_S=torch.cat([document.loss_mask for document in documents]),
         document_S=torch.cat([torch.full((len(d.token_ids),), i) for i, d in enumerate(documents)]),
+        draw=draw,
     )

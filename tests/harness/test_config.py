@@ -82,7 +82,7 @@ FAULTS = [
     ("algorithms", {}, "algorithms = {}: Dictionary should have at least 1 item"),
     ("algorithms.eagel3", {}, "algorithms: no algorithm called 'eagel3'. Fix: eagle3"),
     ("algorithms.eagle3.draft_vocab", 1, "algorithms.eagle3: draft_vocab: no such key. Fix: draft_vocab_size"),
-    ("algorithms.eagle3.speculative_tokens", 99, "speculative_tokens = 99: Input should be less than or equal to 16"),
+    ("algorithms.eagle3.speculative_tokens", 99, "speculative_tokens = 99: Input should be less than or equal to 32"),
     ("gates.speedup_c1_min", {"eagle": 1.0}, "gates.speedup_c1_min: no variant called 'eagle'. Fix: use none or ngram"),
     ("gates.speedup_c1_min", {"eagle3": -1.0}, "gates.speedup_c1_min.eagle3 = -1.0: Input should be greater than 0"),
     ("gates.acceptance_length_min", {"eagle3": {"mt_bench": 2.0}}, "'mt_bench' is not among data.heldout"),

@@ -4,8 +4,10 @@ import itertools
 
 import pytest
 import torch
+from pydantic import ValidationError
 
 import algorithms
+from algorithms.eagle3.config import Config
 from algorithms.eagle3.drafting import draft_steps
 from algorithms.eagle3.export import FLAGS
 from algorithms.eagle3.format import FORMAT, Keys
@@ -15,9 +17,16 @@ from tests import toy
 
 EAGLE3 = algorithms.load("eagle3")
 COMBINATIONS = [
-    dict(zip((*FLAGS, "architecture", "layers", "draft_vocab_size"), values, strict=True))
+    settings
     for values in itertools.product(*[(False, True)] * len(FLAGS), ("llama", "qwen3"), (1, 2), (96, toy.VOCABULARY))
+    for settings in [dict(zip((*FLAGS, "architecture", "layers", "draft_vocab_size"), values, strict=True))]
+    if not (settings["norm_before_fc"] and settings["fc_norm"])
 ]
+
+
+def test_both_feature_norms_at_once_are_refused_because_the_server_applies_both():
+    with pytest.raises(ValidationError, match=r"fc_norm = true.*Fix"):
+        Config(speculative_tokens=3, norm_before_fc=True, fc_norm=True)
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.capture.store import Document, Store, shard_record, write_manifest, write_shard
+from harness.errors import UserError
 from harness.files import read_jsonl
+from harness.training.__main__ import _check_mask_token
 from harness.training.optimizers import rate_share
 from harness.training.packing import epoch_packs, make_batch, split_rows
 from harness.training.validation import estimate
@@ -200,3 +202,28 @@ def test_a_folder_with_something_else_in_it_is_refused_before_training(place):
 def test_a_rate_that_diverges_ends_with_one_line(place):
     done = run(place, "diverged", SETTINGS | {"training": TRAINING | {"learning_rate": 1e30}})
     assert done.returncode == 2 and "training.learning_rate = 1e+30" in done.stderr and "Traceback" not in done.stderr
+
+
+def test_a_training_goes_on_from_a_checkpoint_and_says_so(place):
+    assert run(place, "first").returncode == 0
+    settings_ = SETTINGS | {"algorithm": SETTINGS["algorithm"] | {"init_from": "first/draft"}}
+    done = run(place, "second", settings_)
+    assert done.returncode == 0, done.stderr
+    assert "going on from first/draft; starting anew: nothing" in done.stdout + done.stderr
+    first, second = (read_jsonl(place / f"{name}/state/metrics.jsonl")[0]["loss"] for name in ("first", "second"))
+    assert second < first, "the first step already reads trained weights"
+
+
+def test_a_vocabulary_of_another_size_than_the_checkpoints_is_refused(place):
+    assert run(place, "first").returncode == 0
+    algorithm = SETTINGS["algorithm"] | {"init_from": "first/draft", "draft_vocab_size": 32}
+    done = run(place, "third", SETTINGS | {"algorithm": algorithm})
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert "draft_vocab_size = 32: init_from has 64. Fix: set 64" in done.stderr
+
+
+@pytest.mark.parametrize(("token", "said"), [(4096, "the vocabulary has"), (7, "stands in row-")])
+def test_a_mask_token_that_the_text_has_or_the_vocabulary_lacks_is_refused(place, token, said):
+    with pytest.raises(UserError, match=rf"mask_token_id = {token}: {said}.*Fix: "):
+        _check_mask_token(Store(place / "capture"), token)
+    _check_mask_token(Store(place / "capture"), 300)

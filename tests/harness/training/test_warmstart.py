@@ -1,0 +1,66 @@
+"""Going on from a checkpoint: the same network goes on, any other is refused by name."""
+
+import pytest
+import torch
+
+import algorithms
+from harness.errors import UserError
+from harness.training.warmstart import Start
+from harness.verifiers.weights import load_weights
+from tests import toy
+
+EAGLE3 = algorithms.load("eagle3")
+
+
+@pytest.fixture(scope="module")
+def verifier(tmp_path_factory):
+    return load_weights(toy.write_verifier(tmp_path_factory.mktemp("verifier")))
+
+
+def start_of(folder, verifier, **settings):
+    draft = toy.random_draft(verifier, **settings)
+    toy.write_draft(folder / "draft", draft, "models/toy")
+    return draft, Start(str(folder / "draft"), toy.VOCABULARY)
+
+
+def test_a_draft_goes_on_with_every_weight_and_the_vocabulary_of_the_checkpoint(tmp_path, verifier):
+    first, start = start_of(tmp_path, verifier)
+    second = toy.random_draft(verifier, seed=9)
+    assert not torch.equal(first.fc.weight, second.fc.weight)
+    assert start.give(EAGLE3, second) == []
+    assert all(
+        torch.equal(a, b) for a, b in zip(first.state_dict().values(), second.state_dict().values(), strict=True)
+    )
+    assert torch.equal(start.draft_to_target_D, first.draft_to_target_D)
+
+
+@pytest.mark.parametrize(
+    ("theirs", "said"),
+    [
+        ({"norm_output": True}, "norm_output = True there and False here"),
+        ({"layers": 2}, "layer_types"),
+        ({"architecture": "qwen3"}, "model_type = 'qwen3' there and 'llama' here"),
+        ({"aux_layers": (0, 2, 4)}, "eagle_aux_hidden_state_layer_ids"),
+        ({"sliding_window": 8}, "layer_types"),
+    ],
+)
+def test_a_network_that_differs_is_refused_by_the_key_that_differs(tmp_path, verifier, theirs, said):
+    _, start = start_of(tmp_path, verifier, **theirs)
+    with pytest.raises(UserError, match=r"init_from = .*Fix: ") as caught:
+        start.give(EAGLE3, toy.random_draft(verifier))
+    assert said in str(caught.value)
+
+
+def test_a_relative_may_lack_what_its_algorithm_says_starts_anew_and_nothing_else(tmp_path, verifier):
+    _, start = start_of(tmp_path, verifier)
+    draft = toy.random_draft(verifier)
+    draft.extra = torch.nn.Linear(2, 2, bias=False)
+    with pytest.raises(UserError, match=r"lacks extra\.weight"):
+        start.give(EAGLE3, draft)
+    relative = type(EAGLE3)(**{**vars(EAGLE3), "new_tensors": ("extra.",)})
+    assert start.give(relative, draft) == ["extra.weight"]
+
+
+def test_a_checkpoint_that_is_not_there_is_one_line(verifier):
+    with pytest.raises(UserError, match="no such folder"):
+        Start("results/nowhere", toy.VOCABULARY)
