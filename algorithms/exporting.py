@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from algorithms.layers import plain_rope
 from algorithms.settings import DraftConfig
 from algorithms.vocabulary import from_offsets, target_mask, to_offsets
 
@@ -36,7 +37,7 @@ def layer_config(config: DraftConfig, verifier: dict[str, Any], model_type: str,
         "vocab_size": verifier["vocab_size"],
         "max_position_embeddings": verifier["max_position_embeddings"],
         "rms_norm_eps": verifier["rms_norm_eps"],
-        "rope_parameters": verifier["rope_parameters"],
+        "rope_parameters": plain_rope(verifier["rope_parameters"]),
         "hidden_act": "silu",
         "attention_bias": False,
         "mlp_bias": False,

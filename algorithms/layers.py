@@ -40,7 +40,21 @@ class GatedMLP(nn.Module):
         return self.down_proj(F.silu(self.gate_proj(x_RH)) * self.up_proj(x_RH))
 
 
-def _llama3_frequencies(frequencies: Tensor, rope: dict[str, Any]) -> Tensor:
+# Keys of `rope_parameters` that make the server turn heads in a way that is not written here.
+OTHER_ROPES = ("mrope_section", "use_fope", "rope_dim")
+
+
+def plain_rope(rope: dict[str, Any]) -> dict[str, Any]:
+    """The rope of a draft whose verifier may also read images: its multimodal keys are left out.
+
+    Text has one position for all three axes, so the sections turn it as plain RoPE does, and a draft without these
+    keys is handed that one position by the server; with them it refuses to draft side by side.
+    """
+    plain = {key: value for key, value in rope.items() if not key.startswith("mrope_")}
+    return plain | ({"rope_type": "default"} if rope.get("rope_type") == "mrope" else {})
+
+
+def _llama3(frequencies: Tensor, rope: dict[str, Any]) -> Tensor:
     """Slow the long wave lengths down as Llama 3.1 does, with a smooth middle band."""
     factor, low, high = rope["factor"], rope["low_freq_factor"], rope["high_freq_factor"]
     wave_lengths = 2 * math.pi / frequencies
@@ -49,45 +63,91 @@ def _llama3_frequencies(frequencies: Tensor, rope: dict[str, Any]) -> Tensor:
     return (1 - share) * frequencies / factor + share * frequencies
 
 
+def _yarn(frequencies: Tensor, rope: dict[str, Any]) -> Tensor:
+    """YaRN (arXiv 2309.00071): pairs that turn often within the original length are kept, slow ones are slowed down."""
+    pairs, length = frequencies.numel(), rope["original_max_position_embeddings"]
+
+    def pair_that_turns(times: float) -> float:
+        return pairs * math.log(length / (times * 2 * math.pi)) / math.log(rope["rope_theta"])
+
+    first, last = pair_that_turns(rope.get("beta_fast", 32)), pair_that_turns(rope.get("beta_slow", 1))
+    if rope.get("truncate", True):
+        first, last = math.floor(first), math.ceil(last)
+    first, last = max(first, 0), min(last, 2 * pairs - 1)
+    width = last - first if last != first else 0.001
+    kept = 1 - ((torch.arange(pairs, dtype=torch.float32) - first) / width).clamp(0, 1)
+    return frequencies / rope["factor"] * (1 - kept) + frequencies * kept
+
+
+def _unscaled(frequencies: Tensor, _: dict[str, Any]) -> Tensor:
+    return frequencies
+
+
+# rope_type -> frequencies by plain frequencies and config. Linear scaling divides the positions instead.
+ROPES = {"default": _unscaled, "linear": _unscaled, "llama3": _llama3, "yarn": _yarn}
+
+
 def rotary_frequencies(rope: dict[str, Any], head_dim: int) -> Tensor:
-    """Radians per position of each rotated pair, float32 [head_dim / 2].
+    """Radians per position of each rotated pair, float32 [turned part of the head / 2].
 
     Args:
-        rope: `rope_parameters` of a config: rope_type default, linear or llama3.
+        rope: `rope_parameters` of a config (contract 1.3). With a `partial_rotary_factor` only the first part of each
+            head is turned.
 
     Raises:
-        ValueError: another rope_type, or a partial rotary factor: never the default in silence.
+        ValueError: a kind of rope that is not written here: never the default in silence.
     """
     kind = rope.get("rope_type", "default")
-    if rope.get("partial_rotary_factor", 1.0) != 1.0:
-        raise ValueError(f"partial_rotary_factor = {rope['partial_rotary_factor']} is not supported. Fix: use 1.0")
-    exponents = torch.arange(0, head_dim, 2, dtype=torch.float32) / head_dim
-    frequencies = 1.0 / rope["rope_theta"] ** exponents
-    if kind == "default":
-        return frequencies
-    if kind == "linear":
-        return frequencies / rope["factor"]
-    if kind == "llama3":
-        return _llama3_frequencies(frequencies, rope)
-    raise ValueError(f"rope_type = {kind!r} is not supported. Fix: use default, linear or llama3")
+    if "rope_theta" not in rope:
+        raise ValueError(f"rope_parameters = {rope}: no rope_theta. Fix: use a verifier with one rope for all layers")
+    if kind not in ROPES:
+        raise ValueError(f"rope_type = {kind!r} is not supported. Fix: use a verifier with {', '.join(ROPES)}")
+    for key in OTHER_ROPES:
+        if rope.get(key):
+            raise ValueError(f"rope_parameters: {key} = {rope[key]!r} is not supported. Fix: use a draft without it")
+    size = int(head_dim * rope.get("partial_rotary_factor", 1.0))
+    exponents = torch.arange(0, size, 2, dtype=torch.float32) / size
+    return ROPES[kind](1.0 / rope["rope_theta"] ** exponents, rope)
+
+
+def _yarn_length(factor: float, scale: float = 1.0) -> float:
+    return 0.1 * scale * math.log(factor) + 1.0 if factor > 1 else 1.0
+
+
+def rotary_length(rope: dict[str, Any]) -> float:
+    """What cosine and sine are multiplied with: YaRN lengthens heads, as the server does (its `mscale`)."""
+    if rope.get("rope_type") != "yarn":
+        return 1.0
+    if rope.get("attention_factor") is not None:
+        return float(rope["attention_factor"])
+    scale, of_all = rope.get("mscale"), rope.get("mscale_all_dim")
+    if scale and of_all:
+        return _yarn_length(rope["factor"], scale) / _yarn_length(rope["factor"], of_all)
+    return _yarn_length(rope["factor"])
 
 
 class Rotary(nn.Module):
-    """Rotary position embedding over two halves of the head ("neox" order), as the engine applies it."""
+    """Rotary position embedding over two halves of the head's first part ("neox" order), as the engine applies it."""
 
     def __init__(self, rope: dict[str, Any], head_dim: int) -> None:
         super().__init__()
         self.register_buffer("frequencies", rotary_frequencies(rope, head_dim), persistent=False)
+        self.divisor = rope["factor"] if rope.get("rope_type") == "linear" else 1.0
+        self.length = rotary_length(rope)
 
     def angles(self, positions_R: Tensor) -> tuple[Tensor, Tensor]:
-        """Cosine and sine, float32 [R, 1, D/2] each, shared by every layer."""
-        angle = positions_R.float()[:, None, None] * self.frequencies
-        return angle.cos(), angle.sin()
+        """Cosine and sine, float32 [R, 1, turned part / 2] each, shared by every layer."""
+        angle = (positions_R.float() / self.divisor)[:, None, None] * self.frequencies
+        return angle.cos() * self.length, angle.sin() * self.length
 
     @staticmethod
     def rotate(x_RND: Tensor, angles: tuple[Tensor, Tensor]) -> Tensor:
-        """Turn the heads of each row, in float32; dtype is kept."""
+        """Turn the heads of each row, in float32; dtype is kept, and so is what lies behind the turned part.
+
+        One row of heads is turned to every row of the angles.
+        """
         cosine, sine = angles
-        first, second = x_RND.float().chunk(2, dim=-1)
-        turned = torch.cat((first * cosine - second * sine, second * cosine + first * sine), dim=-1)
+        half = cosine.shape[-1]
+        first, second, rest = x_RND.float().expand(len(cosine), -1, -1).tensor_split((half, 2 * half), dim=-1)
+        turned = torch.cat((first * cosine - second * sine, second * cosine + first * sine, rest), dim=-1)
         return turned.to(x_RND.dtype)

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from algorithms.layers import plain_rope
 from harness.checkpoint.findings import Rule, Saying, Subject, fault, note
 
 
@@ -20,8 +21,8 @@ def _rope(config: dict[str, Any]) -> dict[str, Any] | None:
         rope = {**(config.get("rope_scaling") or {}), "rope_theta": config.get("rope_theta")}
     if any(isinstance(value, dict) for value in rope.values()):
         return None
-    rope = {"rope_type": rope.get("type", "default"), **rope}
-    return {key: value for key, value in rope.items() if value is not None and key not in ("type", "mrope_section")}
+    rope = plain_rope({"rope_type": rope.get("type", "default"), **rope})
+    return {key: value for key, value in rope.items() if value is not None and key != "type"}
 
 
 def verifier_sizes(subject: Subject) -> Iterator[Saying]:

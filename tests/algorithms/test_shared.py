@@ -5,11 +5,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import LlamaConfig
-from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
+from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
 import algorithms
 from algorithms.attention import Layout, visible
-from algorithms.layers import Rotary, rotary_frequencies
+from algorithms.layers import Rotary, plain_rope, rotary_frequencies
 from algorithms.vocabulary import choose, from_offsets, target_mask, to_offsets
 
 
@@ -38,26 +38,63 @@ def test_a_vocabulary_that_cannot_be_is_refused(size, always):
         choose(torch.ones(8, dtype=torch.int64), size, always)
 
 
-LLAMA3 = {"rope_type": "llama3", "rope_theta": 500000.0, "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
-          "original_max_position_embeddings": 8192}  # fmt: skip
+ROPES = {
+    "default": {"rope_type": "default", "rope_theta": 1e6},
+    "linear": {"rope_type": "linear", "rope_theta": 1e4, "factor": 4.0},
+    "llama3": {
+        "rope_type": "llama3", "rope_theta": 5e5, "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+        "original_max_position_embeddings": 8192,
+    },
+    "yarn": {"rope_type": "yarn", "rope_theta": 1e6, "factor": 4.0, "original_max_position_embeddings": 2048},
+    "yarn_attention_factor": {
+        "rope_type": "yarn", "rope_theta": 15e4, "factor": 32.0, "original_max_position_embeddings": 2048,
+        "attention_factor": 1.2, "truncate": False,
+    },
+    "yarn_scales": {
+        "rope_type": "yarn", "rope_theta": 1e4, "factor": 8.0, "original_max_position_embeddings": 2048,
+        "mscale": 0.7, "mscale_all_dim": 1.3, "beta_fast": 24, "beta_slow": 2,
+    },
+}  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    "rope", [LLAMA3, {"rope_type": "linear", "rope_theta": 1e4, "factor": 4.0}], ids=lambda r: r["rope_type"]
-)
-def test_scaled_frequencies_equal_those_of_transformers(rope):
+@pytest.mark.parametrize("name", ROPES)
+def test_cosines_and_sines_equal_those_of_transformers_beyond_the_original_length_too(name):
+    rope, positions = ROPES[name], torch.tensor([0, 1, 1000, 5000, 16000])
     config = LlamaConfig(hidden_size=128, num_attention_heads=2, rope_parameters=rope, max_position_embeddings=131072)
-    want, scale = ROPE_INIT_FUNCTIONS[rope["rope_type"]](config, "cpu")
-    assert scale == 1.0
-    torch.testing.assert_close(rotary_frequencies(rope, 64), want)
+    table = LlamaRotaryEmbedding(config)
+    want = [part[0, :, :32] for part in table(torch.zeros(1, 1, 1), positions[None])]
+    got = [part[:, 0] for part in Rotary(rope, 64).angles(positions)]
+    # transformers divides the frequencies of linear scaling, the server the positions: they round apart at 16000.
+    torch.testing.assert_close(got, want, rtol=0, atol=1e-3 if name == "linear" else 1e-6)
+
+
+def test_a_part_of_each_head_is_turned_as_a_smaller_head_and_the_rest_is_kept():
+    generator = torch.Generator().manual_seed(0)
+    heads, positions = torch.randn(3, 2, 64, generator=generator), torch.tensor([0, 1, 1000])
+    rope = {"rope_type": "default", "rope_theta": 1e4}
+    part, whole = Rotary(rope | {"partial_rotary_factor": 0.25}, 64), Rotary(rope, 16)
+    turned = part.rotate(heads, part.angles(positions))
+    assert torch.equal(turned[..., 16:], heads[..., 16:])
+    assert torch.equal(turned[..., :16], whole.rotate(heads[..., :16], whole.angles(positions)))
 
 
 @pytest.mark.parametrize(
-    "rope", [{"rope_type": "yarn", "rope_theta": 1e4}, {"rope_theta": 1e4, "partial_rotary_factor": 0.25}]
+    ("rope", "said"),
+    [
+        ({"rope_type": "longrope", "rope_theta": 1e4}, "rope_type = 'longrope'"),
+        ({"rope_theta": 1e4, "mrope_section": [4, 6, 6]}, r"mrope_section = \[4, 6, 6\]"),
+        ({"full_attention": {"rope_theta": 1e4}, "sliding_attention": {"rope_theta": 1e6}}, "no rope_theta"),
+    ],
 )
-def test_an_unknown_kind_of_rope_is_an_error_and_never_the_default(rope):
-    with pytest.raises(ValueError, match="not supported"):
+def test_an_unknown_kind_of_rope_is_an_error_and_never_the_default(rope, said):
+    with pytest.raises(ValueError, match=f"{said}.* Fix: "):
         rotary_frequencies(rope, 64)
+
+
+def test_a_draft_of_a_verifier_that_reads_images_turns_text_plainly():
+    keys = {"mrope_section": [11, 11, 10], "mrope_interleaved": True}
+    plain = {"rope_type": "default", "rope_theta": 1e7, "partial_rotary_factor": 0.25}
+    assert plain_rope(plain | keys) == plain_rope(plain | keys | {"rope_type": "mrope"}) == plain
 
 
 def test_turned_heads_keep_their_length_and_their_product_depends_on_distance_only():

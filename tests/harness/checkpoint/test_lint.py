@@ -138,7 +138,6 @@ DEFECTS: list[tuple[str, Callable[[Parts], Any]]] = [
     ("feature-norms", put("config", fc_norm=True)),
     ("rope-written", drop("layer", "rope_parameters")),
     ("rope-written", put("layer", rope_theta=10000.0)),
-    ("rope-written", rope(partial_rotary_factor=0.25)),
     ("rope-written", rope(mrope_section=[4, 6, 6])),
     ("rope-written", rope(rope_type="spiral")),
     ("rope-written", rope(rope_type="llama3", factor=8.0)),
