@@ -9,7 +9,7 @@ from algorithms.settings import DraftConfig
 if TYPE_CHECKING:
     from algorithms.contract import Algorithm
 
-NAMES = ("eagle3", "dflash")
+NAMES = ("eagle3", "dflash", "dspark", "dflash2")
 
 
 def _known(name: str, source: str) -> str:
