@@ -20,6 +20,7 @@ def candidates(blocks):
     return torch.stack([torch.stack([torch.randperm(V)[:C] for _ in range(K)]) for _ in range(blocks)])
 
 
+@torch.no_grad()
 def edge(selector, output, before, candidate):
     """pred[before] * (W_h o) * succ[candidate], summed over the rank, in float64."""
     read = selector.hidden_projection.weight.double() @ output.double()
