@@ -9,7 +9,7 @@ from algorithms.settings import DraftConfig
 if TYPE_CHECKING:
     from algorithms.contract import Algorithm
 
-NAMES = ("eagle3", "dflash", "dspark", "dflash2")
+NAMES = ("eagle3", "peagle", "dflash", "dspark", "dflash2")
 
 
 def _known(name: str, source: str) -> str:
@@ -32,6 +32,11 @@ def config_class(name: str, source: str = "algorithm") -> type[DraftConfig]:
 def engine_method(name: str) -> str:
     """The name that vLLM reports for an algorithm (contract 1.4), without importing PyTorch."""
     return import_module(f"algorithms.{_known(name, 'algorithm')}.config").ENGINE_METHOD
+
+
+def engine_runner(name: str) -> str:
+    """`second` for an algorithm that vLLM serves on its second model runner only, else `any`; without PyTorch."""
+    return getattr(import_module(f"algorithms.{_known(name, 'algorithm')}.config"), "ENGINE_RUNNER", "any")
 
 
 def load(name: str) -> "Algorithm":

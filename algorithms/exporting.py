@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from algorithms.contract import VerifierWeights
 from algorithms.layers import plain_rope
 from algorithms.settings import DraftConfig
 from algorithms.vocabulary import from_offsets, target_mask, to_offsets
@@ -43,9 +44,18 @@ def layer_config(config: DraftConfig, verifier: dict[str, Any], model_type: str,
         "mlp_bias": False,
         "layer_types": [kind] * config.layers,
         "sliding_window": config.sliding_window,
+        "use_sliding_window": config.sliding_window is not None,  # without it Transformers drops a Qwen3 window
         "tie_word_embeddings": False,
         **more,
     }
+
+
+@torch.no_grad()
+def take_over(draft: Any, verifier: VerifierWeights, train_head: bool) -> None:
+    """Start a draft's final norm and output head from the verifier's; the head is trained if asked for."""
+    draft.norm.weight.copy_(verifier.final_norm_H)
+    draft.lm_head.weight.copy_(verifier.head_VH[draft.draft_to_target_D])
+    draft.lm_head.weight.requires_grad_(train_head)
 
 
 def one_window(layer: dict[str, Any]) -> int | None:
@@ -82,6 +92,12 @@ def vocabulary_tensors(draft_to_target_D: Tensor, vocabulary: int) -> dict[str, 
     if draft_to_target_D.numel() == vocabulary:
         return {}
     return {"d2t": to_offsets(draft_to_target_D), "t2d": target_mask(draft_to_target_D, vocabulary)}
+
+
+def tensors_of(draft: Any) -> dict[str, Tensor]:
+    """The draft's weights by checkpoint name, and the tables of a reduced vocabulary."""
+    tensors = {name: tensor.detach() for name, tensor in draft.state_dict().items()}
+    return tensors | vocabulary_tensors(draft.draft_to_target_D, draft.shape.layer["vocab_size"])
 
 
 def draft_to_target(tensors: dict[str, Tensor], vocabulary: int) -> Tensor:

@@ -99,14 +99,16 @@ def _feature_norms(config: dict[str, Any], _: dict[str, Tensor]) -> Iterator[tup
         yield "norm_before_fc and fc_norm are both true: the server applies both", "train with one of them"
 
 
+# Traps of the network that EAGLE-3 and P-EAGLE share.
+NETWORK_RULES = (
+    FormatRule("draft-architecture", _architecture),
+    FormatRule("aux-count", _aux_count),
+    FormatRule("attention-bias", _attention_bias),
+)
+
 FORMAT = CheckpointFormat(
     Keys=Keys,
     required_tensors=required_tensors,
     optional_tensors=optional_tensors,
-    rules=(
-        FormatRule("draft-architecture", _architecture),
-        FormatRule("aux-count", _aux_count),
-        FormatRule("attention-bias", _attention_bias),
-        FormatRule("feature-norms", _feature_norms),
-    ),
+    rules=(*NETWORK_RULES, FormatRule("feature-norms", _feature_norms)),
 )

@@ -2,7 +2,7 @@
 
 Slot t joins the embedding of token t+1 with the verifier's state at t, and predicts token t+2. The state it computes
 stands in for the verifier's when it drafts on. Called by `training` and `drafting`, which differ only in the token
-that a branch step reads: the true one or the draft's own.
+that a branch step reads: the true one or the draft's own. P-EAGLE is the same network fed with masks.
 
 Shape letters: S = all slots of a pack, R = slots that branch, A = verifier states, H = width, N = heads,
 G = key-value heads, D = head size, V = vocabulary.
@@ -63,7 +63,7 @@ class Attention(nn.Module):
         """Keys (normed, turned) and values, [R, G, D] each."""
         key = self.k_proj(x_RH).unflatten(-1, (-1, self.head_dim))
         key = Rotary.rotate(self.k_norm(key) if hasattr(self, "k_norm") else key, angles)
-        return key, self.v_proj(x_RH).unflatten(-1, (-1, self.head_dim))
+        return key, self.v_proj(x_RH).unflatten(-1, (-1, self.head_dim)).expand_as(key)
 
 
 class Layer(nn.Module):
@@ -104,6 +104,13 @@ class Branches:
     output_RH: Tensor
     feedback_RH: Tensor
     step: int = 0
+
+    def keep(self, rows_R: Tensor) -> None:
+        """Go on with some of the branches only: ascending indices."""
+        self.queries = self.queries.take(rows_R)
+        self.output_RH, self.feedback_RH = self.output_RH[rows_R], self.feedback_RH[rows_R]
+        for keys in self.keys:
+            keys.branch = [(key_RGD[rows_R], value_RGD[rows_R]) for key_RGD, value_RGD in keys.branch]
 
 
 class Draft(nn.Module):
@@ -152,9 +159,13 @@ class Draft(nn.Module):
             document_S: document number of each slot, 0, 1, ...
             rows_R: slots that branch, ascending; the others only give keys and values to later slots.
         """
+        return self.start_from(self.fuse(aux_states_SAH), next_token_S, document_S, rows_R)
+
+    def start_from(self, state_SH: Tensor, next_token_S: Tensor, document_S: Tensor, rows_R: Tensor) -> Branches:
+        """`start` from states that are fused already."""
         context = Layout.of(document_S)
         queries = context.take(rows_R)
-        state = self.fuse(aux_states_SAH)
+        state = state_SH
         embedding = self._embed(next_token_S, state.dtype)
         angles = self.rotary.angles(context.position_R)
         keys = []
@@ -171,11 +182,15 @@ class Draft(nn.Module):
 
     def extend(self, branches: Branches, token_R: Tensor) -> None:
         """The next step of every branch: read `token_R` and the fed-back state at the next position."""
+        self._advance(branches, branches.feedback_RH, token_R)
+
+    def _advance(self, branches: Branches, state_RH: Tensor, token_R: Tensor) -> None:
+        """A slot behind every branch that reads the state and the token; one row stands for the same in all."""
         branches.step += 1
         angles = self.rotary.angles(branches.queries.position_R + branches.step)
         window = self.shape.sliding_window
         seen = visible(branches.context, branches.queries, branches.step, window)
-        state = branches.feedback_RH
+        state = state_RH
         embedding = self._embed(token_R, state.dtype)
         for layer, keys in zip(self.layers, branches.keys, strict=True):
             residual, read = layer.read(state, embedding)
