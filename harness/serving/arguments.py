@@ -31,10 +31,19 @@ def served_name(model: str) -> str:
     return Path(model).name
 
 
+def _checkpoint_config(model: str) -> dict[str, Any]:
+    path = Path(model) / "config.json"
+    return json.loads(path.read_text()) if path.is_file() else {}
+
+
 def is_draft_checkpoint(model: str) -> bool:
     """Whether `model` is a folder whose config.json makes the server draft by itself."""
-    path = Path(model) / "config.json"
-    return path.is_file() and "speculators_config" in json.loads(path.read_text())
+    return "speculators_config" in _checkpoint_config(model)
+
+
+def draft_kind(model: str) -> str | None:
+    """The kind of draft that a checkpoint folder holds, by its own config.json; None for other models."""
+    return _checkpoint_config(model).get("speculators_model_type")
 
 
 def _options(serve: Serve, port: int) -> dict[str, str]:

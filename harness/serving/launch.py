@@ -4,7 +4,8 @@ Called by `running_server`. What is computed is the same; on CPU these differ fr
 - the engine process is forked from this one, which has imported everything; vLLM would start a fresh one that imports
   it all again, and another to look at the model's class;
 - large libraries that vLLM's dependencies import if they can, and that serving does not use, are left out;
-- no process outlives its parent, however the parent ends.
+- no process outlives its parent, however the parent ends;
+- `cpu_support` adds what the CPU build lacks for our drafts, and says so first in the log.
 """
 
 import gc
@@ -12,17 +13,21 @@ import multiprocessing
 import os
 import sys
 
+from harness.errors import USER_ERROR_EXIT_CODE, UserError
+from harness.serving import cpu_support
 from harness.serving.environment import is_cpu_build
 from harness.serving.processes import die_with_parent
 
 UNUSED_LIBRARIES = ("chardet", "pandas", "scipy", "sklearn")
 
 
-def _import_engine() -> None:
+def _import_engine(second_runner: bool) -> None:
     """Import here what the server and the engine need, without the garbage collector walking it all again and again."""
     for library in UNUSED_LIBRARIES:
         sys.modules[library] = None  # type: ignore[assignment]  # "not installed" to whoever asks
     gc.disable()
+    added = cpu_support.install(second_runner)
+    print(f"{cpu_support.LOG_PREFIX}{'; '.join(added)}", flush=True)
     import vllm.entrypoints.cli.main
     import vllm.entrypoints.cli.serve
     import vllm.v1.engine.async_llm
@@ -47,7 +52,8 @@ def main() -> None:
     die_with_parent()
     os.register_at_fork(after_in_child=die_with_parent)
     if is_cpu_build():
-        _import_engine()
+        model = "".join(sys.argv[2:3])
+        _import_engine(cpu_support.wants_second_runner(model))
         _fork_engine()
     from vllm.entrypoints.cli.main import main as vllm_main
 
@@ -56,4 +62,8 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(USER_ERROR_EXIT_CODE)

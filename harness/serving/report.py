@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.errors import UserError
+from harness.serving.cpu_support import LOG_PREFIX
 from harness.serving.processes import fetch
 
 # vLLM prints its resolved configuration once, when the engine starts.
@@ -18,6 +19,7 @@ SPECULATION = re.compile(
     r"SpeculativeConfig\(method='(?P<method>\w+)', model=(?P<draft>None|'[^']*'), num_spec_tokens=(?P<tokens>\d+)\)"
 )
 RUNNER_LINE = re.compile(r"using the (V\d) model runner|Using (V\d) Model Runner")
+SUPPORT_LINE = re.compile(rf"^{re.escape(LOG_PREFIX)}(.+)$", re.MULTILINE)
 BACKEND_LINE = re.compile(r"Using (\S+) (?:attention )?backend\b")
 
 
@@ -65,6 +67,7 @@ def _told_by_log(log: Path) -> dict[str, Any]:
         "draft": speculation["draft"].strip("'") if speculation and speculation["draft"] != "None" else None,
         "verifier": _value(config, "model", log),
         "dtype": _value(config, "dtype", log).removeprefix("torch."),
+        "support": [said for said in (_first(SUPPORT_LINE, text) or "").split("; ") if said],
         "engine": {
             "version": line["version"],
             "device": _value(config, "device_config", log),
@@ -86,7 +89,7 @@ def read_report(url: str, log: Path, startup_s: float, command: list[str], envir
     """
     told = _told_by_log(log)
     offered = json.loads(fetch(f"{url}/v1/models"))["data"][0]
-    settings = {"engine": told.pop("engine"), "environment": environment}
+    settings = {"engine": told.pop("engine"), "support": told.pop("support"), "environment": environment}
     return ServerReport(
         max_model_len=offered["max_model_len"],
         startup_s=round(startup_s, 2),
