@@ -20,7 +20,7 @@ from tests.interop.serving import Served, serve_drafts
 RELATIVE_ERROR_MAX = 1e-5
 PROMPT_LENGTHS = (23, 40)
 MAX_TOKENS = 30
-MASK_TOKEN_ID = 300  # a padding row of the toy vocabulary: no prompt and no reply holds it
+MASK_TOKEN_ID = 300  # a padding row of the toy vocabulary
 # Of `draft_steps`: (draft, token_ids_S, aux_states_SAH, K) -> an object with `token_ids_K` and `output_KH`.
 Steps = Callable[[Any, torch.Tensor, torch.Tensor, int], Any]
 
@@ -32,21 +32,29 @@ def prompts() -> list[list[int]]:
 
 
 def serve_cases(
-    root: Path, algorithm: str, cases: dict[str, dict[str, Any]], **verifier_changes: Any
+    root: Path,
+    algorithm: str,
+    cases: dict[str, dict[str, Any]],
+    recorder: str = "record_drafts",
+    prepare: Callable[[Any], None] = lambda _: None,
+    **verifier_changes: Any,
 ) -> dict[str, tuple[Any, Served]]:
     """Serve one draft a case: (draft, what vLLM did) by case.
 
     Args:
         root: an empty folder.
         cases: arguments of `toy.random_draft` by name.
+        recorder: see `serve_drafts`.
+        prepare: changes each draft before it is written.
         verifier_changes: config keys of the toy verifier.
     """
     verifier = load_weights(toy.write_verifier(root / "verifier", **verifier_changes))
     drafts = {name: toy.random_draft(verifier, algorithm=algorithm, **settings) for name, settings in cases.items()}
     for name, draft in drafts.items():
+        prepare(draft)
         toy.write_draft(root / name, draft, "verifier", algorithm)
     counts = {name: len(draft.shape.aux_layers) for name, draft in drafts.items()}
-    served = serve_drafts(root, "verifier", prompts(), MAX_TOKENS, counts, forced=True)
+    served = serve_drafts(root, "verifier", prompts(), MAX_TOKENS, counts, forced=True, recorder=recorder)
     return {name: (drafts[name], served[name]) for name in cases}
 
 

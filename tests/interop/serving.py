@@ -82,7 +82,13 @@ def _proposals(entries: dict[str, Tensor], request: int, aux_count: int) -> list
 
 
 def serve_drafts(
-    root: Path, verifier: str, prompts: list[list[int]], max_tokens: int, drafts: dict[str, int], forced: bool
+    root: Path,
+    verifier: str,
+    prompts: list[list[int]],
+    max_tokens: int,
+    drafts: dict[str, int],
+    forced: bool,
+    recorder: str = "record_drafts",
 ) -> dict[str, Served]:
     """Run vLLM over some drafts.
 
@@ -90,11 +96,12 @@ def serve_drafts(
         root: folder that holds the verifier and the drafts, both given relative to it.
         drafts: number of auxiliary states by draft folder.
         forced: see `record_drafts`.
+        recorder: module of this folder: `record_drafts` for vLLM's first model runner, `record_second_runner`.
     """
     job = {"verifier": verifier, "prompts": prompts, "max_tokens": max_tokens, "forced": forced, "drafts": list(drafts)}
     (root / "job.json").write_text(json.dumps(job))
     done = subprocess.run(
-        [sys.executable, "-m", "tests.interop.record_drafts", "job.json"],
+        [sys.executable, "-m", f"tests.interop.{recorder}", "job.json"],
         cwd=root, env=os.environ | {"PYTHONPATH": str(REPOSITORY)},
         capture_output=True, text=True, timeout=TIMEOUT_S, check=False,
     )  # fmt: skip
