@@ -54,6 +54,10 @@ ROPES = {
         "rope_type": "yarn", "rope_theta": 1e4, "factor": 8.0, "original_max_position_embeddings": 2048,
         "mscale": 0.7, "mscale_all_dim": 1.3, "beta_fast": 24, "beta_slow": 2,
     },
+    "yarn_small_base": {
+        "rope_type": "yarn", "rope_theta": 10.0, "factor": 8.0, "original_max_position_embeddings": 2048,
+        "beta_fast": 200,
+    },
 }  # fmt: skip
 
 

@@ -26,6 +26,8 @@ STEPS_MAX, CHECK_EVERY = 1500, 25
 # Settings of each algorithm beside the number of tokens.
 SETTINGS: dict[str, dict[str, Any]] = {
     "eagle3": {"ttt_steps": TOKENS, "norm_output": True, "draft_vocab_size": 64},
+    "peagle": {"mask_token_id": 300, "num_depths": TOKENS, "draft_vocab_size": 64},
+    "dflash2": {"mask_token_id": 300, "block_size": TOKENS + 1, "selector_rank": 8, "selector_top_k": 4},
 }
 
 

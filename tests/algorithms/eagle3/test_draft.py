@@ -67,13 +67,13 @@ def turned(x, positions, theta=100.0):
     return torch.cat([a * cos - b * sin, b * cos + a * sin], -1)
 
 
-def dense_forward(draft, embedding, state, window):
-    """One whole causal pass over all slots with plain tensors: contract 4.1, written apart from the product's code."""
+def dense_forward(draft, embedding, state, positions, mask):
+    """One whole pass over all slots with plain tensors: contract 4.1, written apart from the product's code.
+
+    Row q of `mask` is true on the slots that slot q sees.
+    """
     weights, shape = dict(draft.named_parameters()), draft.shape
     count = embedding.shape[0]
-    positions = torch.arange(count)
-    gap = positions[:, None] - positions
-    mask = (gap >= 0) & (gap < (window or count))
     for depth in range(shape.layer["num_hidden_layers"]):
         get = lambda name, depth=depth: weights[f"layers.{depth}.{name}.weight"]  # noqa: E731
         if depth == 0:
@@ -109,7 +109,10 @@ def dense_drafts(draft, tokens, states, steps):
         )
     state, read, drafts, outputs = joined @ weights["fc.weight"].T, tokens[1:], [], []
     for _ in range(steps):
-        stream, output = dense_forward(draft, draft.embedding_VH[read], state, shape.sliding_window)
+        positions = torch.arange(len(read))
+        gap = positions[:, None] - positions
+        mask = (gap >= 0) & (gap < (shape.sliding_window or len(read)))
+        stream, output = dense_forward(draft, draft.embedding_VH[read], state, positions, mask)
         guess = draft.draft_to_target_D[(output[-1] @ weights["lm_head.weight"].T).argmax()]
         drafts.append(int(guess))
         outputs.append(output[-1])
