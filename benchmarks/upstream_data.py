@@ -1,0 +1,150 @@
+"""The same captured rows twice: as a store of ours and in the layout that upstream's trainer reads.
+
+    python -m benchmarks.upstream_data --capture DIR --verifier DIR --training JSON --steps N --out DIR
+
+Called by `acceptance_against_upstream`. The number of rows is chosen so that `training.epochs` passes over them are N
+packs of upstream's packing; `data.json` says how many rows and tokens that is.
+"""
+
+import argparse
+import json
+import random
+from bisect import bisect_left
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors.torch import save_file
+
+from algorithms.vocabulary import choose, target_mask, to_offsets
+from harness.capture.store import Document, Store, shard_record, write_manifest, write_shard
+from harness.config import Training, parse_settings
+from harness.errors import UserError, run_command
+from harness.files import write_json
+from harness.training.packing import split_rows
+from harness.verifiers.weights import verifier_config
+
+UPSTREAM_SEED = 42  # its default
+PACK_TOKENS = 1024
+SHARD_ROWS = 256
+
+
+def _packs(lengths: Sequence[int], epochs: int) -> int:
+    """Optimiser steps that upstream makes of `epochs` passes over rows of these lengths."""
+    from speculators.train.distributed_batch_sampler import MultipackDistributedBatchSamplerV2 as Sampler
+
+    sampler = Sampler(batch_max_length=PACK_TOKENS, lengths=lengths, num_replicas=1, rank=0, seed=UPSTREAM_SEED)
+    total = 0
+    for epoch in range(epochs):
+        sampler.set_epoch(epoch)
+        total += len(sampler)
+    return total
+
+
+def _in_order(rows: int, training: Training) -> tuple[list[int], int]:
+    """Positions of `rows` rows, those to train on first, and how many those are: the split our trainer makes."""
+    trained, held = split_rows(rows, training.validation_share, training.seed)
+    return trained + held, len(trained)
+
+
+def choose_rows(lengths: Sequence[int], training: Training, steps: int) -> int:
+    """The least number of rows (the first of `lengths`) of which upstream makes `steps` packs or more.
+
+    Raises:
+        UserError: all rows are too few.
+    """
+
+    def packs(rows: int) -> int:
+        order, trained = _in_order(rows, training)
+        return _packs([lengths[place] for place in order[:trained]], training.epochs)
+
+    counts = range(2, len(lengths) + 1)
+    place = bisect_left(counts, steps, key=packs)
+    if place == len(counts):
+        most = packs(len(lengths))
+        raise UserError(f"--steps = {steps}: {training.epochs} passes over all rows are {most}. Fix: more --epochs")
+    return counts[place]
+
+
+def _write_ours(store: Store, documents: Sequence[Document], out: Path) -> Store:
+    manifest = store.manifest
+    facts = {"state_shape": list(documents[0].states.shape[1:]), "dtype": manifest["dtype"]}
+    parts = [documents[start : start + SHARD_ROWS] for start in range(0, len(documents), SHARD_ROWS)]
+    out.mkdir(parents=True, exist_ok=True)
+    shards = [shard_record(write_shard(out, index, part, facts)) for index, part in enumerate(parts)]
+    counted = {
+        "shards": shards,
+        "rows": len(documents),
+        "tokens": sum(len(document.token_ids) for document in documents),
+        "supervised_tokens": sum(int(document.loss_mask.sum()) for document in documents),
+    }
+    write_manifest(out, manifest | counted)
+    return Store(out)
+
+
+def _write_upstream(documents: Sequence[Document], out: Path) -> None:
+    from datasets import Dataset
+
+    states = out / "hidden_states"
+    states.mkdir(parents=True, exist_ok=True)
+    rows = []
+    for index, document in enumerate(documents):
+        tensors = {"hidden_states": document.states.contiguous(), "token_ids": document.token_ids.contiguous()}
+        save_file(tensors, states / f"hs_{index}.safetensors")
+        rows.append({
+            "input_ids": document.token_ids.tolist(),
+            "loss_mask": document.loss_mask.long().tolist(),
+            "seq_len": len(document.token_ids),
+        })  # fmt: skip
+    table = Dataset.from_list(rows)
+    table.set_format(type="torch", columns=list(rows[0]))
+    table.save_to_disk(out)
+
+
+def write_vocabulary(store: Store, config: dict[str, Any], size: int, out: Path) -> None:
+    """The draft vocabulary that our trainer chooses, as upstream's two tables (`d2t-SIZE.npy`, `t2d-SIZE.npy`)."""
+    ends = config["eos_token_id"]
+    kept_D = choose(store.token_counts(), size, ends if isinstance(ends, list) else [ends])
+    np.save(out / f"d2t-{size}.npy", to_offsets(kept_D).numpy())
+    np.save(out / f"t2d-{size}.npy", target_mask(kept_D, config["vocab_size"]).numpy())
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.upstream_data", description=__doc__.split("\n")[0])
+    parser.add_argument("--capture", type=Path, required=True)
+    parser.add_argument("--verifier", type=Path, required=True)
+    parser.add_argument("--training", required=True, help="JSON: the section `training` of a reproduction")
+    parser.add_argument("--steps", type=int, required=True)
+    parser.add_argument("--vocabularies", type=int, nargs="*", default=[], help="sizes of reduced draft vocabularies")
+    parser.add_argument("--out", type=Path, required=True)
+    return parser.parse_args()
+
+
+def main() -> None:
+    """Write both layouts and `data.json`."""
+    arguments = _arguments()
+    training = parse_settings(arguments.training, Training, "--training")
+    store = Store(arguments.capture, check_hashes=False)
+    # Shuffled, so that few rows are from all sources too.
+    places = list(range(len(store)))
+    random.Random(training.seed).shuffle(places)
+    count = choose_rows([len(store[place].token_ids) for place in places], training, arguments.steps)
+    documents = [store[place] for place in places[:count]]
+    order, trained = _in_order(count, training)
+    ours = _write_ours(store, documents, arguments.out / "ours")
+    _write_upstream([documents[place] for place in order], arguments.out / "upstream")
+    for size in arguments.vocabularies:
+        write_vocabulary(ours, verifier_config(arguments.verifier), size, arguments.out / "upstream")
+    tokens = sum(len(documents[place].token_ids) for place in order[:trained])
+    supervised = sum(int(documents[place].loss_mask.sum()) for place in order[:trained])
+    # Half a row more than a whole number: upstream rounds the share down to rows.
+    facts = {"rows": count, "training_rows": trained, "training_share": (trained + 0.5) / count}
+    write_json(arguments.out / "data.json", facts | {"tokens": tokens, "supervised_tokens": supervised})
+    print(json.dumps(facts))
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    run_command(main)
