@@ -4,7 +4,7 @@ A row that drafts sees the true keys of its own document, and then only the keys
 4.2, 4.4, 6.1: diagonal blocks). These two shapes serve training and drafting alike, so they are written once.
 
 Shape letters: R = packed rows (of blocks: their anchors), B = documents, L = longest document, Q = most query rows in
-a document, T = rows of a block, N = query heads, G = key-value heads, D = head size, J = earlier branch steps.
+a document, C = tiles, T = rows of a block, N = query heads, G = key-value heads, D = head size, J = branch steps.
 """
 
 from dataclasses import dataclass, field
@@ -45,6 +45,14 @@ class Layout:
         column_R = torch.arange(rows_R.numel(), device=rows_R.device) - starts_B[document_R]
         return Layout(document_R, column_R, self.position_R[rows_R], (self.shape[0], max(1, int(counts_B.max()))))
 
+    def tile(self, rows_R: Tensor, columns: int) -> "Tiles":
+        """Like `take`, with documents of more than `columns` rows cut into several tiles, so that little is padded."""
+        taken = self.take(rows_R)
+        piece_R = taken.document_R * taken.shape[1] + taken.column_R // columns
+        _, tile_R, counts_C = piece_R.unique_consecutive(return_inverse=True, return_counts=True)
+        document_C = taken.document_R[counts_C.cumsum(0) - counts_C]
+        return Tiles(tile_R, taken.column_R % columns, taken.position_R, (counts_C.numel(), columns), document_C)
+
     def pad(self, x_R: Tensor, fill: float = 0.0) -> Tensor:
         """[R, ...] -> [B, columns, ...] with `fill` where a document has no row."""
         padded = x_R.new_full((*self.shape, *x_R.shape[1:]), fill)
@@ -54,6 +62,17 @@ class Layout:
     def unpad(self, x_BC: Tensor) -> Tensor:
         """[B, columns, ...] -> [R, ...]; the inverse of `pad`."""
         return x_BC[self.document_R, self.column_R]
+
+
+@dataclass(frozen=True)
+class Tiles(Layout):
+    """A layout whose B are tiles: short stretches of a document's rows.
+
+    Attributes:
+        source_B: the document that each tile belongs to.
+    """
+
+    source_B: Tensor
 
 
 @dataclass
@@ -128,15 +147,15 @@ class BlockMask:
     """What the rows of all blocks see: `blocks_see` makes it once, for every layer.
 
     Attributes:
-        context_BQTL: bool, keys of the document.
+        context_CQTL: bool, keys of the document.
         own_TT: bool, keys of the block, the same in every block.
     """
 
-    context_BQTL: Tensor
+    context_CQTL: Tensor
     own_TT: Tensor
 
 
-def blocks_see(context: Layout, anchors: Layout, size: int, causal: bool, window: int | None) -> BlockMask:
+def blocks_see(context: Layout, anchors: Tiles, size: int, causal: bool, window: int | None) -> BlockMask:
     """The engine's rules (contract 4.5), for blocks of `size` rows whose row 0 stands at its anchor's position m.
 
     Row r stands at q = m + r. It sees the document's keys before m, and in its block all keys or, if causal, those to
@@ -144,18 +163,18 @@ def blocks_see(context: Layout, anchors: Layout, size: int, causal: bool, window
     """
     device = context.position_R.device
     row_T, key_L = torch.arange(size, device=device), torch.arange(context.shape[1], device=device)
-    anchor_BQ = anchors.pad(anchors.position_R)
-    seen = key_L < anchor_BQ[..., None, None]
+    anchor_CQ11 = anchors.pad(anchors.position_R)[..., None, None]
+    seen = key_L < anchor_CQ11
     away_TT = row_T[:, None] - row_T
     own = away_TT >= 0 if causal else torch.ones_like(away_TT, dtype=torch.bool)
     if window is not None:
-        seen = seen & (anchor_BQ[..., None, None] + row_T[:, None] - key_L < window)
+        seen = seen & (anchor_CQ11 + row_T[:, None] - key_L < window)
         own = own & (away_TT.abs() < window)
     return BlockMask(seen.expand(-1, -1, size, -1), own)
 
 
 def attend_blocks(
-    query_RTND: Tensor, keys: Keys, own: tuple[Tensor, Tensor], anchors: Layout, mask: BlockMask
+    query_RTND: Tensor, keys: Keys, own: tuple[Tensor, Tensor], anchors: Tiles, mask: BlockMask
 ) -> Tensor:
     """Softmax attention of blocks over the context before them and over themselves.
 
@@ -169,19 +188,18 @@ def attend_blocks(
         [R, T, N * D] in the query's dtype; the softmax is float32.
     """
     blocks, rows, heads, size = query_RTND.shape
-    groups, length = keys.key_BGLD.shape[1], keys.key_BGLD.shape[2]
+    key_CGLD, value_CGLD = keys.key_BGLD[anchors.source_B], keys.value_BGLD[anchors.source_B]
     own_key_RGTD, own_value_RGTD = (x.transpose(1, 2) for x in own)
-    query_RGMD = (query_RTND * size**-0.5).transpose(1, 2).reshape(blocks, groups, -1, size)  # M: heads of a group x T
+    # The query heads of one key head lie together: M = heads of a group x rows of a block.
+    query_RGMD = (query_RTND * size**-0.5).transpose(1, 2).reshape(blocks, key_CGLD.shape[1], -1, size)
     own_score = (query_RGMD @ own_key_RGTD.transpose(-1, -2)).float().unflatten(2, (-1, rows))
     own_score = own_score.masked_fill(~mask.own_TT, float("-inf"))
-    query_BGXD = anchors.pad(query_RGMD).transpose(1, 2).flatten(2, 3)  # X: blocks of the document x M
-    score = (query_BGXD @ keys.key_BGLD.transpose(-1, -2)).float().unflatten(2, (anchors.shape[1], -1, rows))
-    score = score.masked_fill(~mask.context_BQTL[:, None, :, None], float("-inf"))  # [B, G, Q, N/G, T, L]
+    query = anchors.pad(query_RGMD).transpose(1, 2).flatten(2, 3)  # [C, G, Q * M, D]
+    score = (query @ key_CGLD.transpose(-1, -2)).float().unflatten(2, (anchors.shape[1], -1, rows))
+    score = score.masked_fill(~mask.context_CQTL[:, None, :, None], float("-inf"))  # [C, G, Q, heads of a group, T, L]
     both = torch.cat((score, anchors.pad(own_score).transpose(1, 2)), dim=-1)
-    weight = both.softmax(dim=-1).to(query_RTND.dtype)
-    mixed = anchors.unpad(
-        (weight[..., :length].flatten(2, 4) @ keys.value_BGLD).unflatten(2, (anchors.shape[1], -1)).transpose(1, 2)
-    )
-    own_weight = anchors.unpad(weight[..., length:].transpose(1, 2)).flatten(2, 3)
-    mixed = mixed + own_weight @ own_value_RGTD
+    context, inside = both.softmax(dim=-1).to(query_RTND.dtype).split((score.shape[-1], rows), dim=-1)
+    mixed_CGQMD = (context.flatten(2, 4) @ value_CGLD).unflatten(2, (anchors.shape[1], -1))
+    inside_RGMT = anchors.unpad(inside.transpose(1, 2)).flatten(2, 3)
+    mixed = anchors.unpad(mixed_CGQMD.transpose(1, 2)) + inside_RGMT @ own_value_RGTD
     return mixed.reshape(blocks, heads, rows, size).transpose(1, 2).reshape(blocks, rows, -1)

@@ -16,10 +16,13 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from algorithms.attention import BlockMask, Keys, Layout, attend_blocks, blocks_see
+from algorithms.attention import BlockMask, Keys, Layout, Tiles, attend_blocks, blocks_see
 from algorithms.eagle3.model import Attention
 from algorithms.exporting import one_window
 from algorithms.layers import GatedMLP, RMSNorm, Rotary
+
+# Blocks of a document whose attention is one matrix product.
+TILE_BLOCKS = 8
 
 
 @dataclass(frozen=True)
@@ -57,7 +60,7 @@ class Rows:
         anchors: layout of the anchors. angles: rotary angles of all rows, block after block.
     """
 
-    anchors: Layout
+    anchors: Tiles
     angles: Angles
     mask: BlockMask
 
@@ -145,7 +148,7 @@ class Backbone(nn.Module):
             anchor_token_R: token of row 0; mask tokens stand behind it.
             anchor_R: position of row 0 in the pack, ascending. The block sees its document's context before it.
         """
-        shape, anchors = self.shape, context.layout.take(anchor_R)
+        shape, anchors = self.shape, context.layout.tile(anchor_R, TILE_BLOCKS)
         position_RT = anchors.position_R[:, None] + torch.arange(size, device=anchor_R.device)
         mask = blocks_see(context.layout, anchors, size, shape.causal, shape.sliding_window)
         rows = Rows(anchors, self.rotary.angles(position_RT.flatten()), mask)

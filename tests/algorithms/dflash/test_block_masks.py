@@ -34,8 +34,8 @@ def packs(draw):
 
 
 @settings(deadline=None, max_examples=60, derandomize=True)
-@given(packs(), st.integers(1, 5), st.booleans(), st.none() | st.integers(1, 12))
-def test_each_row_attends_to_the_context_before_its_anchor_and_to_its_own_block(pack, rows, causal, window):
+@given(packs(), st.integers(1, 5), st.booleans(), st.none() | st.integers(1, 12), st.integers(1, 4))
+def test_each_row_attends_to_the_context_before_its_anchor_and_to_its_own_block(pack, rows, causal, window, columns):
     lengths, anchors = pack
     document_S = torch.cat([torch.full((n,), i) for i, n in enumerate(lengths)])
     generator = torch.Generator().manual_seed(len(document_S) * 31 + rows)
@@ -45,7 +45,7 @@ def test_each_row_attends_to_the_context_before_its_anchor_and_to_its_own_block(
     own = random(len(anchors), rows, GROUPS, SIZE), random(len(anchors), rows, GROUPS, SIZE)
 
     context = Layout.of(document_S)
-    taken = context.take(torch.tensor(anchors))
+    taken = context.tile(torch.tensor(anchors), columns)
     mask = blocks_see(context, taken, rows, causal, window)
     found = attend_blocks(query_RTND, Keys.of(context, key_SGD, value_SGD), own, taken, mask)
 
