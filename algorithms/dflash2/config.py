@@ -8,6 +8,7 @@ from algorithms.dflash import config as dflash
 
 # The name that vLLM reports for this algorithm (contract 1.4).
 ENGINE_METHOD = dflash.ENGINE_METHOD
+ENGINE_RUNNER = "second"  # the first one has no candidate selector (0.1)
 
 
 class Config(dflash.Config):

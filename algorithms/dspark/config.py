@@ -8,6 +8,7 @@ from algorithms.dflash.config import BlockConfig
 
 # The name that vLLM reports for this algorithm (contract 1.4).
 ENGINE_METHOD = "dspark"
+ENGINE_RUNNER = "second"  # the first one has no Markov head (0.1)
 
 
 class Config(BlockConfig):
