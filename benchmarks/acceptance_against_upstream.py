@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import algorithms
-from benchmarks.upstream_options import SETTINGS, as_arguments, upstream_options
+from benchmarks.upstream_options import as_arguments, upstream_options
 from harness.config import load_reproduction, validate
 from harness.errors import UserError, run_command
 from harness.files import file_sha256, read_jsonl, write_json
@@ -75,8 +75,10 @@ class Comparison:
         self.cores = len(os.sched_getaffinity(0))
 
     def knobs(self, name: str) -> Any:
-        """Our settings of an algorithm: the reproduction's, else the table's."""
-        given = self.reproduction.algorithms.get(name, SETTINGS[name])
+        """Our settings of an algorithm, the reproduction's."""
+        given = self.reproduction.algorithms.get(name)
+        if given is None:
+            raise UserError(f"--algorithms {name}: not in {self.arguments.reproduction}. Fix: add it, or leave it out")
         return validate(algorithms.config_class(name), given, f"settings of {name}")
 
     def pieces(self) -> list[Piece]:
@@ -208,12 +210,12 @@ def _run_counted(
     command: list[str], environment: dict[str, str], out: Path, figures: Path, steps: int, name: str
 ) -> None:
     """Run a command that adds a line to `figures` with every step."""
-    with out.open("w") as text, meter(f"upstream {name}", steps, "steps") as bar:
+    with out.open("w") as text, meter(f"upstream {name}", steps * PACK_TOKENS, "tokens") as bar:
         process = subprocess.Popen(command, env=environment, stdout=text, stderr=subprocess.STDOUT)
         try:
             while process.poll() is None:
                 time.sleep(1)
-                done = figures.read_text().count('"train"') if figures.exists() else 0
+                done = PACK_TOKENS * (figures.read_text().count('"train"') if figures.exists() else 0)
                 if done > bar.done:
                     bar.advance(done - bar.done)
         finally:

@@ -7,15 +7,12 @@ packs of upstream's packing; `data.json` says how many rows and tokens that is.
 """
 
 import argparse
-import json
 import random
 from bisect import bisect_left
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import torch
 from safetensors.torch import save_file
 
 from algorithms.vocabulary import choose, target_mask, to_offsets
@@ -103,12 +100,44 @@ def _write_upstream(documents: Sequence[Document], out: Path) -> None:
     table.save_to_disk(out)
 
 
-def write_vocabulary(store: Store, config: dict[str, Any], size: int, out: Path) -> None:
-    """The draft vocabulary that our trainer chooses, as upstream's two tables (`d2t-SIZE.npy`, `t2d-SIZE.npy`)."""
-    ends = config["eos_token_id"]
-    kept_D = choose(store.token_counts(), size, ends if isinstance(ends, list) else [ends])
+def _write_vocabulary(store: Store, size: int, ends: Sequence[int], out: Path) -> None:
+    """The draft vocabulary that our trainer chooses, as upstream's two tables."""
+    kept_D = choose(store.token_counts(), size, ends)
     np.save(out / f"d2t-{size}.npy", to_offsets(kept_D).numpy())
-    np.save(out / f"t2d-{size}.npy", target_mask(kept_D, config["vocab_size"]).numpy())
+    np.save(out / f"t2d-{size}.npy", target_mask(kept_D, store.manifest["vocab_size"]).numpy())
+
+
+def write_rows(
+    store: Store, training: Training, steps: int, vocabularies: Sequence[int], ends: Sequence[int], out: Path
+) -> None:
+    """Write `ours` (a store), `upstream` (its data folder) and `data.json` to `out`.
+
+    Args:
+        store: the whole capture.
+        training: its seed shuffles the rows, so that a few of them are from every source too.
+        steps: see `choose_rows`.
+        vocabularies: sizes of reduced draft vocabularies.
+        ends: tokens that end a turn; every draft vocabulary has them.
+    """
+    places = list(range(len(store)))
+    random.Random(training.seed).shuffle(places)
+    count = choose_rows([len(store[place].token_ids) for place in places], training, steps)
+    documents = [store[place] for place in places[:count]]
+    ours = _write_ours(store, documents, out / "ours")
+    order, trained = _in_order(count, training)
+    _write_upstream([documents[place] for place in order], out / "upstream")
+    for size in vocabularies:
+        _write_vocabulary(ours, size, ends, out / "upstream")
+    read = [documents[place] for place in order[:trained]]
+    facts = {
+        "rows": count,
+        "training_rows": trained,
+        # Half a row more than a whole number: upstream rounds the share down to rows.
+        "training_share": (trained + 0.5) / count,
+        "tokens": sum(len(document.token_ids) for document in read),
+        "supervised_tokens": sum(int(document.loss_mask.sum()) for document in read),
+    }
+    write_json(out / "data.json", facts)
 
 
 def _arguments() -> argparse.Namespace:
@@ -123,28 +152,16 @@ def _arguments() -> argparse.Namespace:
 
 
 def main() -> None:
-    """Write both layouts and `data.json`."""
+    """Write what the command line asks for."""
     arguments = _arguments()
     training = parse_settings(arguments.training, Training, "--training")
     store = Store(arguments.capture, check_hashes=False)
-    # Shuffled, so that few rows are from all sources too.
-    places = list(range(len(store)))
-    random.Random(training.seed).shuffle(places)
-    count = choose_rows([len(store[place].token_ids) for place in places], training, arguments.steps)
-    documents = [store[place] for place in places[:count]]
-    order, trained = _in_order(count, training)
-    ours = _write_ours(store, documents, arguments.out / "ours")
-    _write_upstream([documents[place] for place in order], arguments.out / "upstream")
-    for size in arguments.vocabularies:
-        write_vocabulary(ours, verifier_config(arguments.verifier), size, arguments.out / "upstream")
-    tokens = sum(len(documents[place].token_ids) for place in order[:trained])
-    supervised = sum(int(documents[place].loss_mask.sum()) for place in order[:trained])
-    # Half a row more than a whole number: upstream rounds the share down to rows.
-    facts = {"rows": count, "training_rows": trained, "training_share": (trained + 0.5) / count}
-    write_json(arguments.out / "data.json", facts | {"tokens": tokens, "supervised_tokens": supervised})
-    print(json.dumps(facts))
+    ends = verifier_config(arguments.verifier)["eos_token_id"]
+    write_rows(
+        store, training, arguments.steps, arguments.vocabularies, ends if isinstance(ends, list) else [ends],
+        arguments.out,
+    )  # fmt: skip
 
 
 if __name__ == "__main__":
-    torch.set_num_threads(1)
     run_command(main)

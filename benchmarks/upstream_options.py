@@ -1,23 +1,13 @@
 """What upstream speculators 0.9.0 is told so that it trains a draft of the same size as ours.
 
-Called by `acceptance_against_upstream`. The sizes come from our own settings: those of the reproduction where it lists
-the algorithm, `SETTINGS` otherwise. Upstream keeps its own loss, optimiser (Muon, 1e-3), schedule (linear) and norms.
+Called by `acceptance_against_upstream`. The sizes come from our own settings in the reproduction. Upstream keeps its
+own loss and position weights, optimiser (Muon, 1e-3), schedule (linear) and norms.
 """
 
 from collections.abc import Callable
 from typing import Any
 
-# A token of the verifier's vocabulary that no text has; the trainer refuses one that stands in the data.
-MASK_TOKEN = 16
 WIDE_WINDOW = 2048  # upstream's own; wider than any text here, so it only tells that a block is causal
-
-SETTINGS: dict[str, dict[str, Any]] = {
-    "eagle3": {"speculative_tokens": 3, "draft_vocab_size": 4096},
-    "peagle": {"speculative_tokens": 5, "draft_vocab_size": 4096, "mask_token_id": MASK_TOKEN},
-    "dflash": {"speculative_tokens": 7, "draft_vocab_size": 4096, "mask_token_id": MASK_TOKEN},
-    "dspark": {"speculative_tokens": 8, "draft_vocab_size": 4096, "mask_token_id": MASK_TOKEN},
-    "dflash2": {"speculative_tokens": 7, "mask_token_id": MASK_TOKEN},
-}
 
 # Upstream's flash attention has no backward pass on a CPU, and its fused losses are Triton kernels.
 ON_CPU = {
