@@ -37,6 +37,8 @@ from vllm.platforms.cpu import CpuPlatform
 from vllm.v1.spec_decode.llm_base_proposer import SpecDecodeBaseProposer
 from vllm.v1.worker.gpu_model_runner import GPUModelRunner
 
+from harness.serving import cpu_support
+
 MAX_MODEL_LEN = 256
 MORE_TOKENS = 16  # of plain decoding, so that the last proposals can be forced too
 
@@ -90,6 +92,7 @@ class Recorder:
 
 def install() -> None:
     """Wrap the runner (request ids), the proposer (inputs, drafts) and its sampling (what the head reads)."""
+    cpu_support.install(second_runner=False)  # as our server does
     of_runner, propose = GPUModelRunner.propose_draft_token_ids, SpecDecodeBaseProposer.propose
     sample = SpecDecodeBaseProposer._greedy_sample
 
