@@ -27,6 +27,7 @@ STEPS_MAX, CHECK_EVERY = 1500, 25
 SETTINGS: dict[str, dict[str, Any]] = {
     "eagle3": {"ttt_steps": TOKENS, "norm_output": True, "draft_vocab_size": 64},
     "peagle": {"mask_token_id": 300, "num_depths": TOKENS, "draft_vocab_size": 64},
+    "dflash": {"mask_token_id": 300, "block_size": TOKENS + 1, "draft_vocab_size": 64},
     "dflash2": {"mask_token_id": 300, "block_size": TOKENS + 1, "selector_rank": 8, "selector_top_k": 4},
 }
 
@@ -97,9 +98,9 @@ def test_every_draft_of_a_memorised_reply_is_accepted(tmp_path, algorithm):
     prompt = torch.randint(0, 256, (20,), generator=torch.Generator().manual_seed(7)).tolist()
     batch = greedy_document(folder, prompt)
     toy.write_draft(tmp_path / "draft", learn_by_heart(algorithm, batch, load_weights(folder)), "verifier", algorithm)
-    served = serve_drafts(tmp_path, "verifier", [prompt], SERVED_TOKENS, {"draft": len(AUX_LAYERS)}, forced=False)[
-        "draft"
-    ]
+    recorder = {"any": "record_drafts", "second": "record_second_runner"}[algorithms.engine_runner(algorithm)]
+    counts = {"draft": len(AUX_LAYERS)}
+    served = serve_drafts(tmp_path, "verifier", [prompt], SERVED_TOKENS, counts, False, recorder)["draft"]
     reply = batch.token_ids_S[len(prompt) :][:SERVED_TOKENS].tolist()
     assert served.replies == served.plain == [reply]
     counted = {name.removeprefix("vllm:spec_decode_"): value for name, value in served.counters.items()}
