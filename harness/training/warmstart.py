@@ -44,8 +44,8 @@ class Start:
             UserError: the two networks differ, or the checkpoint has tensors that the draft has no place for.
         """
         self._compare(algorithm.export(draft)[0])
-        theirs = {name: tensor for name, tensor in self.tensors.items() if name not in TABLES}
         ours = draft.state_dict()
+        theirs = {name: tensor for name, tensor in self.tensors.items() if name not in TABLES or name in ours}
         if foreign := sorted(theirs.keys() - ours.keys()):
             raise UserError(f"{self.where}: has {foreign[0]}, this draft has not. Fix: go on from a related draft")
         frozen = {name for name, parameter in draft.named_parameters() if not parameter.requires_grad}

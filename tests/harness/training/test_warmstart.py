@@ -61,6 +61,17 @@ def test_a_relative_may_lack_what_its_algorithm_says_starts_anew_and_nothing_els
     assert start.give(relative, draft) == ["extra.weight"]
 
 
+def test_p_eagle_goes_on_from_eagle3_with_a_new_mask_and_from_itself_with_its_own_embedding(tmp_path, verifier):
+    kind, settings = algorithms.load("peagle"), {"mask_token_id": 300, "train_embedding": True}
+    _, start = start_of(tmp_path, verifier, norm_before_residual=False)
+    first = toy.random_draft(verifier, algorithm="peagle", **settings)
+    assert start.give(kind, first) == ["embed_tokens.weight", "mask_hidden"]
+    toy.write_draft(tmp_path / "again", first, "models/toy", "peagle")
+    second = toy.random_draft(verifier, algorithm="peagle", seed=9, **settings)
+    assert Start(str(tmp_path / "again"), toy.VOCABULARY).give(kind, second) == []
+    assert torch.equal(first.embed_tokens.weight, second.embed_tokens.weight)
+
+
 def test_a_checkpoint_that_is_not_there_is_one_line(verifier):
     with pytest.raises(UserError, match="no such folder"):
         Start("results/nowhere", toy.VOCABULARY)
