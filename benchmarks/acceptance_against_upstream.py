@@ -84,7 +84,12 @@ class Comparison:
     def pieces(self) -> list[Piece]:
         """Everything that must be there before the report, in order."""
         capture = file_sha256(self.results / "capture" / "manifest.json")
-        rows = {"capture": capture, "steps": self.arguments.steps, "training": self.training.model_dump()}
+        rows = {
+            "capture": capture,
+            "steps": self.arguments.steps,
+            "training": self.training.model_dump(),
+            "vocabularies": self.vocabularies(),
+        }
         made = [Piece("rows", self.work / "rows.json", rows, self.write_rows)]
         for name in self.arguments.algorithms:
             knobs = self.knobs(name)
@@ -101,6 +106,11 @@ class Comparison:
                 made.append(Piece(f"{name}: {side} is served", folder / "measured.json", from_, measure))
         return made
 
+    def vocabularies(self) -> list[int]:
+        """Sizes of the reduced draft vocabularies of the reproduction."""
+        sizes = {self.knobs(name).draft_vocab_size for name in self.reproduction.algorithms}
+        return sorted(sizes - {None})
+
     def environment(self) -> dict[str, str]:
         """The environment that both trainers run in."""
         offline = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "TQDM_DISABLE": "1"}
@@ -108,12 +118,11 @@ class Comparison:
 
     def write_rows(self) -> dict[str, Any]:
         """The rows in both layouts."""
-        sizes = {self.knobs(name).draft_vocab_size for name in self.arguments.algorithms} - {None}
         command = [
             sys.executable, "-m", "benchmarks.upstream_data", "--capture", str(self.results / "capture"),
             "--verifier", str(self.verifier), "--training", self.training.model_dump_json(),
             "--steps", str(self.arguments.steps), "--out", str(self.work / "rows"),
-            "--vocabularies", *map(str, sorted(sizes)),
+            "--vocabularies", *map(str, self.vocabularies()),
         ]  # fmt: skip
         subprocess.run(command, check=True, env=self.environment())
         return json.loads((self.work / "rows" / "data.json").read_text())
