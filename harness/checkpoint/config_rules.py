@@ -149,7 +149,9 @@ def served_as(subject: Subject) -> Iterator[Saying]:
     """What the server should report, and how to name the draft when it is passed by hand."""
     tokens = subject.config["speculators_config"]["proposal_methods"][0]["speculative_tokens"]
     method = subject.algorithm.engine_method
-    fix = f"with --speculative-config pass method {method!r} and num_speculative_tokens: it guesses from the path else"
+    # With a mask token it drafts in parallel; named by hand, some methods would draft one by one without a word.
+    how = f"method {method!r} {'parallel_drafting true ' if 'mask_token_id' in subject.config else ''}"
+    fix = f"with --speculative-config pass {how}and num_speculative_tokens: it guesses from the path else"
     yield note(f"method {method}, {tokens} tokens a step", fix)
 
 
