@@ -150,8 +150,8 @@ def served_as(subject: Subject) -> Iterator[Saying]:
     tokens = subject.config["speculators_config"]["proposal_methods"][0]["speculative_tokens"]
     method = subject.algorithm.engine_method
     # With a mask token it drafts in parallel; named by hand, some methods would draft one by one without a word.
-    how = f"method {method!r} {'parallel_drafting true ' if 'mask_token_id' in subject.config else ''}"
-    fix = f"with --speculative-config pass {how}and num_speculative_tokens: it guesses from the path else"
+    how = f"method {method!r}{', parallel_drafting true' if 'mask_token_id' in subject.config else ''}"
+    fix = f"with --speculative-config pass {how} and num_speculative_tokens: it guesses from the path else"
     yield note(f"method {method}, {tokens} tokens a step", fix)
 
 
