@@ -7,6 +7,7 @@ import hashlib
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors.torch import save
 from torch import Tensor, nn
 
@@ -15,8 +16,9 @@ from algorithms.exporting import TABLES, draft_to_target
 from harness.checkpoint.reading import read_checkpoint
 from harness.errors import UserError
 
-# What names the checkpoint and its place among others, not the network.
-UNCOMPARED = ("speculators_model_type", "speculators_config", "transformer_layer_config", "architectures")
+# What names the checkpoint and its place among others, or how much of a block it is served with: not the network.
+UNCOMPARED = ("speculators_model_type", "speculators_config", "transformer_layer_config", "architectures", "block_size")
+EMBEDDING = "embed_tokens.weight"
 
 
 class Start:
@@ -52,8 +54,17 @@ class Start:
         anew = sorted(ours.keys() - theirs.keys() - frozen)
         if lost := [name for name in anew if not name.startswith(algorithm.new_tensors)]:
             raise UserError(f"{self.where}: lacks {lost[0]}. Fix: go on from a related draft")
+        if EMBEDDING in self.tensors and EMBEDDING not in ours:
+            self._same_embedding(draft)
         draft.load_state_dict(theirs, strict=False)
         return anew
+
+    def _same_embedding(self, draft: Any) -> None:
+        """A draft that reads the verifier's embedding cannot go on from one that learned another."""
+        theirs, verifiers = self.tensors[EMBEDDING], draft.embedding_VH
+        if theirs.shape != verifiers.shape or not torch.equal(theirs.to(verifiers.dtype), verifiers):
+            told = f"{EMBEDDING} is not the verifier's"
+            raise UserError(f"{self.where}: {told}. Fix: train an embedding, or go on from a draft without its own")
 
     def _compare(self, ours: dict[str, Any]) -> None:
         """Every key that both describe must be the same: a flag that differs gives the same tensors another meaning."""

@@ -19,7 +19,7 @@ def verifier(tmp_path_factory):
 
 def start_of(folder, verifier, **settings):
     draft = toy.random_draft(verifier, **settings)
-    toy.write_draft(folder / "draft", draft, "models/toy")
+    toy.write_draft(folder / "draft", draft, "models/toy", settings.get("algorithm", "eagle3"))
     return draft, Start(str(folder / "draft"), toy.VOCABULARY)
 
 
@@ -75,3 +75,27 @@ def test_p_eagle_goes_on_from_eagle3_with_a_new_mask_and_from_itself_with_its_ow
 def test_a_checkpoint_that_is_not_there_is_one_line(verifier):
     with pytest.raises(UserError, match="no such folder"):
         Start("results/nowhere", toy.VOCABULARY)
+
+
+def test_dspark_goes_on_from_dflash_and_its_heads_start_anew(tmp_path, verifier):
+    masked = {"mask_token_id": 300, "draft_vocab_size": 96}
+    flash, start = start_of(tmp_path, verifier, algorithm="dflash", speculative_tokens=7, **masked)
+    spark = toy.random_draft(
+        verifier, seed=9, algorithm="dspark", speculative_tokens=7, sample_from_anchor=False, **masked
+    )
+    heads = {name: tensor.clone() for name, tensor in spark.state_dict().items() if "_head." in name}
+    anew = start.give(algorithms.load("dspark"), spark)
+    assert anew and set(anew) == {name for name in heads if name.startswith(("markov_head.", "confidence_head."))}
+    assert torch.equal(spark.fc.weight, flash.fc.weight)
+    assert all(torch.equal(spark.state_dict()[name], heads[name]) for name in anew)
+
+
+def test_a_learned_embedding_is_not_dropped_in_silence(tmp_path, verifier):
+    masked = {"mask_token_id": 300, "algorithm": "peagle"}
+    own, start = start_of(tmp_path, verifier, train_embedding=True, **masked)
+    draft = toy.random_draft(verifier, **masked)
+    with pytest.raises(UserError, match=r"embed_tokens\.weight is not the verifier's.*Fix"):
+        start.give(algorithms.load("peagle"), draft)
+    start.tensors["embed_tokens.weight"] = verifier.embedding_VH
+    assert start.give(algorithms.load("peagle"), draft) == []
+    assert torch.equal(own.fc.weight, draft.fc.weight)
