@@ -241,6 +241,7 @@ def _adopt(folder: Path, speculative_tokens: int) -> None:
     draft.mkdir()
     shutil.copy(last / "model.safetensors", draft)
     content = json.loads((last / "config.json").read_text())
+    content.pop("auto_map", None)  # names code that does not come with it
     content["speculators_config"]["proposal_methods"][0]["speculative_tokens"] = speculative_tokens
     write_json(draft / "config.json", content)
     shutil.rmtree(folder / "checkpoints")
