@@ -69,5 +69,6 @@ def states_everywhere(
 def propose(draft: Backbone, token_ids_S: Tensor, aux_states_SAH: Tensor, num_draft_tokens: int) -> Tensor:
     """Drafts at every position; see `algorithms.contract.Propose`. int64 [S-1, K], target ids."""
     states = states_everywhere(draft, token_ids_S, aux_states_SAH, num_draft_tokens + 1)
-    guesses = [draft.lm_head(state_RTH[:, 1:]).argmax(dim=-1) for _, state_RTH in states]
+    # A slice is no matrix: the head would be copied for each block.
+    guesses = [draft.lm_head(state_RTH[:, 1:].contiguous()).argmax(dim=-1) for _, state_RTH in states]
     return draft.draft_to_target_D[torch.cat(guesses)]

@@ -43,7 +43,7 @@ def propose(draft: Draft, token_ids_S: Tensor, aux_states_SAH: Tensor, num_draft
     """Drafts at every position; see `algorithms.contract.Propose`. int64 [S-1, K], target ids."""
     drafts = []
     for anchor_R, state_RTH in states_everywhere(draft, token_ids_S, aux_states_SAH, num_draft_tokens + 1):
-        output_RKH = state_RTH[:, 1:]
+        output_RKH = state_RTH[:, 1:].contiguous()  # a slice is no matrix: the head would be copied
         best = draft.lm_head(output_RKH).topk(draft.shape.selector_top_k, dim=-1)
         drafts.append(greedy_walk(draft.candidate_selector, output_RKH, anchor_R, best.values.float(), best.indices))
     return torch.cat(drafts)
