@@ -114,7 +114,7 @@ class Algorithm:
         aux_layers: config.json content -> ascending ids of the verifier states that the draft reads.
         engine_method: the name that vLLM reports for this algorithm (contract 1.4).
         format: see `CheckpointFormat`.
-        new_tensors: beginnings of the names of tensors that start anew when a related algorithm's draft lacks them.
+        new_tensors: parts of the names of tensors that start anew when a related algorithm's draft lacks them.
     """
 
     name: str

@@ -19,4 +19,5 @@ ALGORITHM = Algorithm(
     aux_layers=aux_layers_of,
     engine_method=ENGINE_METHOD,
     format=FORMAT,
+    new_tensors=(".attention_conv.", ".mlp_conv.", "candidate_selector."),
 )

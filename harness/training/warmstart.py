@@ -52,7 +52,7 @@ class Start:
             raise UserError(f"{self.where}: has {foreign[0]}, this draft has not. Fix: go on from a related draft")
         frozen = {name for name, parameter in draft.named_parameters() if not parameter.requires_grad}
         anew = sorted(ours.keys() - theirs.keys() - frozen)
-        if lost := [name for name in anew if not name.startswith(algorithm.new_tensors)]:
+        if lost := [name for name in anew if not any(part in name for part in algorithm.new_tensors)]:
             raise UserError(f"{self.where}: lacks {lost[0]}. Fix: go on from a related draft")
         if EMBEDDING in self.tensors and EMBEDDING not in ours:
             self._same_embedding(draft)

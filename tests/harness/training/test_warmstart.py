@@ -99,3 +99,18 @@ def test_a_learned_embedding_is_not_dropped_in_silence(tmp_path, verifier):
     start.tensors["embed_tokens.weight"] = verifier.embedding_VH
     assert start.give(algorithms.load("peagle"), draft) == []
     assert torch.equal(own.fc.weight, draft.fc.weight)
+
+
+def test_dflash2_goes_on_from_dflash_and_drafts_what_it_did(tmp_path, verifier):
+    common = {"mask_token_id": 300, "block_size": 4, "layers": 2, "draft_vocab_size": toy.VOCABULARY}
+    first, start = start_of(tmp_path, verifier, algorithm="dflash", **common)
+    kind = algorithms.load("dflash2")
+    settings = {name: value for name, value in common.items() if name != "draft_vocab_size"}
+    config = kind.Config(speculative_tokens=3, **settings)
+    draft = kind.build(config, verifier, torch.arange(toy.VOCABULARY), [1, 3, 5])
+    anew = start.give(kind, draft)
+    assert len(anew) == 2 * 2 * 2 + 3 and "layers.1.mlp_conv.base_kernel" in anew
+    tokens, states = torch.arange(9), torch.randn(8, 3, 64, generator=torch.Generator().manual_seed(0))
+    assert torch.equal(
+        algorithms.load("dflash").propose(first, tokens, states, 3), kind.propose(draft, tokens, states, 3)
+    )
