@@ -1,6 +1,7 @@
-"""Building blocks that drafts share: norm, rotary positions, gated MLP.
+"""Building blocks that drafts share: norm, rotary positions, projections of attention, gated MLP.
 
-Shape letters: R = rows (positions of packed documents), N = heads, D = head size, H = width.
+Shape letters: R = rows (positions of packed documents), N = heads, G = key-value heads, D = head size,
+H = width.
 Parameter names equal the checkpoint's (contract 2.2), so a state dict is exported as it is.
 """
 
@@ -151,3 +152,30 @@ class Rotary(nn.Module):
         first, second, rest = x_RND.float().expand(len(cosine), -1, -1).tensor_split((half, 2 * half), dim=-1)
         turned = torch.cat((first * cosine - second * sine, second * cosine + first * sine, rest), dim=-1)
         return turned.to(x_RND.dtype)
+
+
+class Attention(nn.Module):
+    """Projections of one layer; the mixing itself is `algorithms.attention.attend`."""
+
+    def __init__(self, layer: dict[str, Any], input_width: int) -> None:
+        super().__init__()
+        heads, groups, size = layer["num_attention_heads"], layer["num_key_value_heads"], layer["head_dim"]
+        self.q_proj = nn.Linear(input_width, heads * size, bias=False)
+        self.k_proj = nn.Linear(input_width, groups * size, bias=False)
+        self.v_proj = nn.Linear(input_width, groups * size, bias=False)
+        self.o_proj = nn.Linear(heads * size, layer["hidden_size"], bias=False)
+        if layer["model_type"] == "qwen3":
+            self.q_norm = RMSNorm(size, layer["rms_norm_eps"])
+            self.k_norm = RMSNorm(size, layer["rms_norm_eps"])
+        self.head_dim = size
+
+    def query(self, x_RH: Tensor, angles: tuple[Tensor, Tensor]) -> Tensor:
+        """[R, N, D], normed where the architecture does, turned by position."""
+        query = self.q_proj(x_RH).unflatten(-1, (-1, self.head_dim))
+        return Rotary.rotate(self.q_norm(query) if hasattr(self, "q_norm") else query, angles)
+
+    def key_value(self, x_RH: Tensor, angles: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+        """Keys (normed, turned) and values, [R, G, D] each."""
+        key = self.k_proj(x_RH).unflatten(-1, (-1, self.head_dim))
+        key = Rotary.rotate(self.k_norm(key) if hasattr(self, "k_norm") else key, angles)
+        return key, self.v_proj(x_RH).unflatten(-1, (-1, self.head_dim)).expand_as(key)

@@ -17,9 +17,8 @@ import torch
 from torch import Tensor, nn
 
 from algorithms.attention import BlockMask, Keys, Layout, Tiles, attend_blocks, blocks_see
-from algorithms.eagle3.model import Attention
 from algorithms.exporting import one_window
-from algorithms.layers import GatedMLP, RMSNorm, Rotary
+from algorithms.layers import Attention, GatedMLP, RMSNorm, Rotary
 
 # Blocks of a document whose attention is one matrix product.
 TILE_BLOCKS = 8

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from algorithms.attention import Keys, Layout, attend, visible
 from algorithms.exporting import one_window
-from algorithms.layers import GatedMLP, RMSNorm, Rotary
+from algorithms.layers import Attention, GatedMLP, RMSNorm, Rotary
 
 
 @dataclass(frozen=True)
@@ -37,33 +37,6 @@ class Shape:
     def sliding_window(self) -> int | None:
         """Width of the window in tokens; None for full attention."""
         return one_window(self.layer)
-
-
-class Attention(nn.Module):
-    """Projections of one layer; the mixing itself is `algorithms.attention.attend`."""
-
-    def __init__(self, layer: dict[str, Any], input_width: int) -> None:
-        super().__init__()
-        heads, groups, size = layer["num_attention_heads"], layer["num_key_value_heads"], layer["head_dim"]
-        self.q_proj = nn.Linear(input_width, heads * size, bias=False)
-        self.k_proj = nn.Linear(input_width, groups * size, bias=False)
-        self.v_proj = nn.Linear(input_width, groups * size, bias=False)
-        self.o_proj = nn.Linear(heads * size, layer["hidden_size"], bias=False)
-        if layer["model_type"] == "qwen3":
-            self.q_norm = RMSNorm(size, layer["rms_norm_eps"])
-            self.k_norm = RMSNorm(size, layer["rms_norm_eps"])
-        self.head_dim = size
-
-    def query(self, x_RH: Tensor, angles: tuple[Tensor, Tensor]) -> Tensor:
-        """[R, N, D], normed where the architecture does, turned by position."""
-        query = self.q_proj(x_RH).unflatten(-1, (-1, self.head_dim))
-        return Rotary.rotate(self.q_norm(query) if hasattr(self, "q_norm") else query, angles)
-
-    def key_value(self, x_RH: Tensor, angles: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
-        """Keys (normed, turned) and values, [R, G, D] each."""
-        key = self.k_proj(x_RH).unflatten(-1, (-1, self.head_dim))
-        key = Rotary.rotate(self.k_norm(key) if hasattr(self, "k_norm") else key, angles)
-        return key, self.v_proj(x_RH).unflatten(-1, (-1, self.head_dim)).expand_as(key)
 
 
 class Layer(nn.Module):

@@ -30,6 +30,7 @@ METRICS_FILE = "metrics.jsonl"
 DRAWS_PER_SEED = 1 << 32
 # Numbers of mallopt(3) in glibc.
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
+STEPS_BETWEEN_RELEASES = 16
 
 
 class Diverged(UserError):
@@ -94,6 +95,7 @@ def train(run: Run) -> Walk:
     with meter(f"training {run.algorithm.name}", left, "tokens") as bar:
         while run.steps < len(run.packs):
             tokens, row = _step(run)
+            _release_now_and_then(run.steps)
             run.metrics.append(row)
             bar.advance(tokens, f"loss {row['loss']:.3f}")
             if _epoch_ends(run):
@@ -166,9 +168,18 @@ def keep_freed_memory() -> None:
 
     A step frees and takes the same hundreds of MB; this is worth about a tenth of its time on CPU.
     """
-    libc = ctypes.CDLL(None)
     for parameter, bytes_ in ((M_MMAP_THRESHOLD, 1 << 30), (M_TRIM_THRESHOLD, (1 << 31) - 1)):
-        libc.mallopt(parameter, bytes_)
+        _libc().mallopt(parameter, bytes_)
+
+
+def _release_now_and_then(step: int) -> None:
+    # No two packs have the same shapes: freed blocks fit ever less, and the heap grows by tens of MB a step.
+    if step % STEPS_BETWEEN_RELEASES == 0:
+        _libc().malloc_trim(0)
+
+
+def _libc() -> ctypes.CDLL:
+    return ctypes.CDLL(None)
 
 
 def peak_memory_bytes() -> int:
