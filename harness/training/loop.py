@@ -31,6 +31,8 @@ DRAWS_PER_SEED = 1 << 32
 # Numbers of mallopt(3) in glibc.
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
 STEPS_BETWEEN_RELEASES = 16
+# Drafting at every position of a reply is dear: this many replies tell the length to a few hundredths.
+VALIDATION_ROWS_MAX = 32
 
 
 class Diverged(UserError):
@@ -63,7 +65,8 @@ class Run:
     def __post_init__(self) -> None:
         training = self.training
         self.lengths = [len(self.store[index].token_ids) for index in range(len(self.store))]
-        self.train_rows, self.validation_rows = split_rows(len(self.store), training.validation_share, training.seed)
+        self.train_rows, held_out = split_rows(len(self.store), training.validation_share, training.seed)
+        self.validation_rows = held_out[:: -(-len(held_out) // VALIDATION_ROWS_MAX)]
         self.packs = [
             (epoch, pack)
             for epoch in range(training.epochs)
