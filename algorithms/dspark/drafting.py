@@ -63,7 +63,7 @@ def walk(draft: Draft, output_RKH: Tensor, anchor_token_R: Tensor) -> Tensor:
         anchor_token_R: target id of the token before the first draft.
     """
     tokens = [anchor_token_R]
-    for output_RH in output_RKH.unbind(1):
+    for output_RH in output_RKH.transpose(0, 1).contiguous():  # each draft's rows as one matrix
         logits_RD = draft.logits(output_RH, draft.markov_head.embed(tokens[-1]))
         tokens.append(draft.draft_to_target_D[logits_RD.argmax(dim=-1)])
     return torch.stack(tokens[1:], dim=1)

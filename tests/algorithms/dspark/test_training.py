@@ -27,9 +27,9 @@ def made(layout, **changes):
 
 def drafts_of(draft, batch, layout, anchors):
     """For each block its scored drafts, by the definition in float64: (p, q, log-odds of the confidence head)."""
-    weights = {name: tensor.double() for name, tensor in draft.named_parameters()}
+    weights = {name: tensor.detach().double() for name, tensor in draft.named_parameters()}
     verifier, unused = verifier_weights(), layout["block_size"] - COUNT
-    states = block_states(draft, batch, torch.tensor(anchors), layout["block_size"]).double()
+    states = block_states(draft, batch, torch.tensor(anchors), layout["block_size"]).detach().double()
     for block, anchor in enumerate(anchors):
         scored = []
         for k in range(COUNT):
