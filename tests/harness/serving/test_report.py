@@ -6,6 +6,7 @@ import pytest
 
 from harness.errors import UserError
 from harness.serving import ServerReport, expect, report
+from harness.serving.cpu_support import LOG_PREFIX
 
 ENGINE = (
     "(EngineCore pid=7) INFO 01-01 00:00:00 [core.py:133] Initializing a V1 LLM engine (v0.32.0) with config: "
@@ -46,6 +47,19 @@ def test_a_draft_checkpoint_is_reported_with_method_length_and_both_models(tmp_p
     assert found.settings["engine"]["model_runner"] == "V1"
     assert found.settings["engine"]["enable_chunked_prefill"] == "False"
     assert found.settings["environment"] == {"OMP_NUM_THREADS": "2"}
+
+
+def test_what_was_added_to_the_cpu_build_is_reported(tmp_path, monkeypatch):
+    line = f"{LOG_PREFIX}one thing; another thing\n"
+    found = read(
+        tmp_path, monkeypatch, "banner\n" + line + "INFO Using V2 Model Runner\n" + ENGINE.format(speculation=DRAFT)
+    )
+    assert found.settings["support"] == ["one thing", "another thing"]
+    assert found.settings["engine"]["model_runner"] == "V2"
+
+
+def test_an_engine_as_it_came_reports_no_support(tmp_path, monkeypatch):
+    assert read(tmp_path, monkeypatch, ENGINE.format(speculation=DRAFT)).settings["support"] == []
 
 
 @pytest.mark.parametrize(("speculation", "method", "tokens"), [("None", None, 0), (NGRAM, "ngram", 3)])

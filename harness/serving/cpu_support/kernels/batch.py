@@ -70,10 +70,11 @@ def combine_sampled_and_draft_tokens(
     # A row within the prompt keeps the prompt's token.
     writes_last_L = ((length_B > prefill_B) & (length_B - logits_B >= prefill_B))[owner_L] & is_new_L
     state_L = state_B[owner_L]
-    draft_L = drafts_RK[state_L, (offset_L - NUM_NEW_SAMPLED_TOKENS).clamp(min=0)]
-    token_L = torch.where(is_new_L, last_sampled_R.view(-1)[state_L], draft_L)
-    written_L = writes_last_L | writes_draft_L
-    input_ids_T[index_L[written_L]] = token_L[written_L].to(input_ids_T.dtype)
+    for rows_L, token_N in (
+        (writes_last_L, last_sampled_R.view(-1)[state_L[writes_last_L]]),
+        (writes_draft_L, drafts_RK[state_L[writes_draft_L], offset_L[writes_draft_L] - NUM_NEW_SAMPLED_TOKENS]),
+    ):
+        input_ids_T[index_L[rows_L]] = token_N.to(input_ids_T.dtype)
 
 
 def count_sampled_and_rejected(

@@ -83,6 +83,7 @@ def apply_penalties(
             continue
         counts_V = counts_RV[state, :vocabulary].clone()
         drafts = token_L[row - int(offset_L[row]) + 1 : row + 1].long()
+        drafts = drafts[drafts >= 0]  # -1 where there is none yet
         counts_V.index_add_(0, drafts, counts_V.new_ones(drafts.numel()))
         logits_V = logits_LV[row]
         if repetition != 1.0:

@@ -48,11 +48,15 @@ def local_statistics(
     """Largest logit of each block with its token, and the block's sum of exponentials where a request samples."""
     if HAS_DRAFT_LOGITS:
         return NotImplemented
-    highest_LX[:], best_LX[:] = block_maxima(logits_LV, BLOCK_SIZE)
-    rows = ((temperature_R[state_L] != 0) & (offset_L < steps)).nonzero().squeeze(1)
+    is_draft_L, samples_L = offset_L < steps, temperature_R[state_L] != 0
+    value_LX, token_LX = block_maxima(logits_LV, BLOCK_SIZE)
+    highest_LX[is_draft_L] = value_LX[is_draft_L]
+    greedy_L = is_draft_L & ~samples_L
+    best_LX[greedy_L] = token_LX[greedy_L]
+    rows = (is_draft_L & samples_L).nonzero().squeeze(1)
     if rows.numel():
         owner_V = torch.arange(logits_LV.shape[1]) // BLOCK_SIZE
-        highest_NX = torch.where(highest_LX[rows] > float("-inf"), highest_LX[rows], 0.0)
+        highest_NX = torch.where(value_LX[rows] > float("-inf"), value_LX[rows], 0.0)
         exponential_NV = (logits_LV[rows].float() - highest_NX[:, owner_V]).exp_()
         total_LX[rows] = torch.zeros_like(highest_NX).index_add_(1, owner_V, exponential_NV)
     return None
