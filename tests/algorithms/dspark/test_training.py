@@ -73,7 +73,7 @@ def test_the_loss_is_the_weighted_mean_of_divergence_and_surprise(layout, weight
         guesses += sum(weight * surprise(*each) for weight, each in zip(fixed, scored, strict=True))
         count += len(scored)
     found = loss(draft, teacher, batch, config)
-    assert float(found.loss) == pytest.approx((total + 0.7 * guesses) / count, rel=1e-5)
+    assert found.loss.item() == pytest.approx((total + 0.7 * guesses) / count, rel=1e-5)
 
 
 @each_layout
@@ -105,7 +105,7 @@ def test_both_layouts_score_the_same_drafts_against_the_same_targets():
     other.load_state_dict(draft.state_dict())
     other.embedding_VH.copy_(draft.embedding_VH)
     a, b = loss(draft, teacher, batch, config), loss(other, teacher, batch, anchored)
-    assert float(a.loss) == pytest.approx(float(b.loss), rel=1e-6) and a.metrics == pytest.approx(b.metrics, rel=1e-6)
+    assert a.loss.item() == pytest.approx(b.loss.item(), rel=1e-6) and a.metrics == pytest.approx(b.metrics, rel=1e-6)
 
 
 @each_layout
@@ -139,17 +139,17 @@ def test_without_a_confidence_head_the_loss_is_the_divergence_alone():
     draft, config, teacher = made(LAYOUTS[0], confidence_head=False)
     batch = pack([9], [8])
     found = loss(draft, teacher, batch, config)
-    assert float(found.loss) == pytest.approx(found.metrics["loss_step_1"], rel=1e-5)
+    assert found.loss.item() == pytest.approx(found.metrics["loss_step_1"], rel=1e-5)
     assert not any(name.startswith("guess") for name in found.metrics)
 
 
 def test_reduced_precision_leaves_the_loss_near_and_in_float32():
     draft, config, teacher = made(LAYOUTS[0])
     batch = pack([30, 20], [4, 3])
-    exact = float(loss(draft, teacher, batch, config).loss)
+    exact = loss(draft, teacher, batch, config).loss.item()
     with torch.autocast("cpu", dtype=torch.bfloat16):
         reduced = loss(draft, teacher, batch, config).loss
-    assert reduced.dtype == torch.float32 and float(reduced) == pytest.approx(exact, rel=0.02)
+    assert reduced.dtype == torch.float32 and reduced.item() == pytest.approx(exact, rel=0.02)
     reduced.backward()
 
 
