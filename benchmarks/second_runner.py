@@ -2,10 +2,11 @@
 
     python -m benchmarks.second_runner [--verifier models/smollm2_135m] [--tokens 48] [--requests 8]
 
-Untrained drafts of equal size, K = 7: next to nothing is accepted, so a step's time is all that differs. One draft is
-served by both runners; the others need the second. Each part is a process of its own, as in real use, and they run one
-after another, the first runner once more at the end; its two runs are averaged, so that a drift of the machine's speed
-does not favour a side. `interpreter alone` is the second runner without our PyTorch kernels, for a few steps.
+Untrained drafts of equal size, K = 7, compared by the time of a step, which does not depend on what is accepted. One
+draft is served by both runners; the others need the second. Each part is a process of its own, as in real use, and
+they run one after another, the first runner once more at the end; its two runs are averaged, so that a drift of the
+machine's speed does not favour a side. `interpreter alone` is the second runner without our PyTorch kernels, for a few
+steps.
 Exit code 1 when a draft on the second runner is less than a third as fast as the one on the first, or replies differ.
 """
 
@@ -150,10 +151,10 @@ def _in_own_process(name: str, work: Path) -> dict[str, Any]:
 
 
 def _summary(parts: list[tuple[str, dict[str, Any]]]) -> dict[str, Any]:
-    """How fast each part is compared with the first runner (in tokens per second), and whether replies agree."""
+    """How many steps each part makes while the first runner makes one, and whether replies agree."""
 
     def speed(name: str, size: str) -> float:
-        found = [figures[size]["tokens_per_s"] for part, figures in parts if part == name]
+        found = [1 / figures[size]["ms_per_step"] for part, figures in parts if part == name]
         return sum(found) / len(found)
 
     others = [name for name in PARTS if name != "first runner"]

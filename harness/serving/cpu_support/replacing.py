@@ -98,5 +98,6 @@ def replace_kernels() -> int:
     for module, kernel, function in found:
         setattr(module, kernel, Replacement(getattr(module, kernel), function))
     # Top-k and top-p have a PyTorch form of vLLM's own; the interpreter cannot run the Triton form.
-    import_module("vllm.v1.sample.ops.topk_topp_sampler").HAS_TRITON = False
+    sampler: Any = import_module("vllm.v1.sample.ops.topk_topp_sampler")
+    sampler.HAS_TRITON = False
     return len(found)
