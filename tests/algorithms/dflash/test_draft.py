@@ -8,11 +8,15 @@ import torch
 import algorithms
 from algorithms.dflash.drafting import draft_block
 from algorithms.dflash.training import block_states
-from tests.algorithms.dflash.small import (
+from tests.algorithms.dense import dense_block
+from tests.algorithms.small import (
     MASK,
     VOCABULARY,
     assert_near,
-    dense_block,
+    check_export_and_restore,
+    check_fewer_tokens,
+    check_later_states_are_not_read,
+    check_training_equals_drafting,
     make_draft,
     pack,
     sequence,
@@ -33,14 +37,12 @@ each_setting = pytest.mark.parametrize("settings", SETTINGS, ids=str)
 
 @each_setting
 def test_drafting_equals_the_engines_block_computed_densely(settings):
-    draft = make_draft(**settings)
+    draft = make_draft("dflash", **settings)
     tokens, states = sequence(14)
     proposals = DFLASH.propose(draft, tokens, states, TOKENS)
     assert proposals.shape == (13, TOKENS)
     for last in (0, 1, 6, 12):
-        rows = dense_block(
-            draft, int(tokens[last + 1]), states[: last + 1], TOKENS + 1, draft.shape.causal, draft.shape.sliding_window
-        )
+        rows = dense_block(draft, int(tokens[last + 1]), states[: last + 1], TOKENS + 1)
         got = draft_block(draft, tokens[: last + 2], states[: last + 1], TOKENS)
         assert_near(got.output_KH, rows[1:])
         want = draft.draft_to_target_D[(rows[1:] @ draft.lm_head.weight.T).argmax(-1)]
@@ -48,7 +50,7 @@ def test_drafting_equals_the_engines_block_computed_densely(settings):
 
 
 def test_long_replies_are_drafted_in_chunks_with_the_same_result(monkeypatch):
-    draft = make_draft(block_size=4)
+    draft = make_draft("dflash", block_size=4)
     tokens, states = sequence(23)
     whole = DFLASH.propose(draft, tokens, states, TOKENS)
     monkeypatch.setattr("algorithms.dflash.drafting.CHUNK_BLOCKS", 5)
@@ -56,39 +58,23 @@ def test_long_replies_are_drafted_in_chunks_with_the_same_result(monkeypatch):
 
 
 def test_states_after_a_position_do_not_change_its_drafts():
-    draft = make_draft(block_size=4)
-    tokens, states = sequence(12)
-    states[6:], changed = 100.0, states.clone()
-    changed[6:] = -50.0
-    a, b = (DFLASH.propose(draft, tokens, given, TOKENS) for given in (states, changed))
-    assert torch.equal(a[:6], b[:6]) and not torch.equal(a[6:], b[6:])
+    check_later_states_are_not_read("dflash", make_draft("dflash", block_size=4))
 
 
 @each_setting
 def test_training_equals_drafting_on_the_true_prefix_in_every_document(settings):
-    draft = make_draft(**settings)
     batch = pack([9, 13, 6], [3, 5, 2])
     anchor_R = batch.loss_mask_S.nonzero().squeeze(1)
-    states_RTH = block_states(draft, batch, anchor_R, TOKENS + 1)
-    for row, anchor in enumerate(anchor_R.tolist()):
-        first = int((batch.document_S == batch.document_S[anchor]).nonzero()[0])
-        prefix = batch.token_ids_S[first : anchor + 1], batch.aux_states_SAH[first:anchor]
-        assert_near(states_RTH[row, 1:], draft_block(draft, *prefix, TOKENS).output_KH)
+    check_training_equals_drafting(make_draft("dflash", **settings), batch, anchor_R, draft_block)
 
 
 def test_fewer_tokens_of_a_causal_block_are_the_same_tokens():
-    tokens, states = sequence(12)
-    causal = make_draft(block_size=4, causal=True)
-    assert torch.equal(DFLASH.propose(causal, tokens, states, 2), DFLASH.propose(causal, tokens, states, 3)[:, :2])
-    both_ways = make_draft(block_size=4)
-    assert not torch.equal(
-        draft_block(both_ways, tokens, states[:11], 2).output_KH,
-        draft_block(both_ways, tokens, states[:11], 3).output_KH[:2],
-    )
+    causal, both_ways = (make_draft("dflash", block_size=4, causal=causal) for causal in (True, False))
+    check_fewer_tokens("dflash", causal, both_ways, draft_block)
 
 
 def test_padding_behind_the_documents_is_not_read():
-    draft = make_draft(block_size=4)
+    draft = make_draft("dflash", block_size=4)
     batch = pack([9, 5], [3, 5])
     padded = pack([9, 5], [3, 5])
     padded.document_S[9:] = -1
@@ -98,14 +84,7 @@ def test_padding_behind_the_documents_is_not_read():
 
 @each_setting
 def test_export_and_restore_are_inverse(settings):
-    draft = make_draft(**settings)
-    content, tensors = DFLASH.export(draft)
-    again = DFLASH.restore(content, tensors, verifier_weights())
-    assert DFLASH.export(again)[0] == content and again.shape == draft.shape
-    assert all(torch.equal(a, b) for a, b in zip(draft.state_dict().values(), again.state_dict().values(), strict=True))
-    assert ("d2t" in tensors) == (draft.shape.draft_vocab_size != VOCABULARY)
-    tokens, states = sequence(7)
-    assert torch.equal(DFLASH.propose(draft, tokens, states, 3), DFLASH.propose(again, tokens, states, 3))
+    check_export_and_restore("dflash", make_draft("dflash", **settings))
 
 
 REFUSED = [
@@ -127,7 +106,7 @@ def test_a_causal_block_may_draft_fewer_tokens_than_it_was_trained_for():
 
 def test_a_mask_token_that_the_verifier_lacks_is_refused():
     with pytest.raises(ValueError, match=r"mask_token_id = 61: the verifier has 61 tokens\. Fix: "):
-        make_draft(block_size=4, mask_token_id=61)
+        make_draft("dflash", block_size=4, mask_token_id=61)
     verifier = verifier_weights()
     verifier.embedding_VH[MASK] = 0
     config = DFLASH.Config(speculative_tokens=7, mask_token_id=MASK)

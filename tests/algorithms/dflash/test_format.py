@@ -6,13 +6,10 @@ import pytest
 import torch
 
 import algorithms
-from algorithms.dflash.format import FORMAT, Keys
-from harness.checkpoint.lint import checkpoint_faults
-from harness.checkpoint.schema import DraftConfig, algorithm_keys
-from harness.verifiers.weights import load_weights
 from tests import toy
+from tests.algorithms import checkpoints
+from tests.algorithms.checkpoints import with_keys, with_layer, with_tensor, without
 
-DFLASH = algorithms.load("dflash")
 MASK = 300
 NAMES = ("causal", "sliding_window", "layers", "draft_vocab_size")
 COMBINATIONS = [
@@ -25,65 +22,31 @@ def random_draft(verifier, **settings):
     return toy.random_draft(verifier, algorithm="dflash", **{"mask_token_id": MASK, "block_size": 4} | settings)
 
 
-@pytest.fixture(scope="module")
-def verifier(tmp_path_factory):
-    return load_weights(toy.write_verifier(tmp_path_factory.mktemp("verifier")))
-
-
 def test_every_combination_of_settings_exports_exactly_the_declared_tensors_and_keys(verifier):
     for settings in COMBINATIONS:
-        content, tensors = DFLASH.export(random_draft(verifier, **settings))
-        required, optional = FORMAT.required_tensors(content), FORMAT.optional_tensors(content)
-        assert required.keys() <= tensors.keys() <= required.keys() | optional.keys(), settings
-        assert all(tuple(tensor.shape) == (required | optional)[name] for name, tensor in tensors.items()), settings
-        Keys.model_validate(algorithm_keys(content))
-        section = content["speculators_config"] | {"verifier": {"name_or_path": "models/toy"}}
-        DraftConfig.model_validate(content | {"speculators_config": section})
+        draft = random_draft(verifier, **settings)
+        checkpoints.check_tensors("dflash", draft, settings)
+        checkpoints.check_keys("dflash", draft)
 
 
 def test_the_causality_of_the_blocks_is_always_written(verifier):
     for causal in (False, True):
-        content, _ = DFLASH.export(random_draft(verifier, causal=causal))
+        content, _ = algorithms.load("dflash").export(random_draft(verifier, causal=causal))
         assert content["sliding_window_non_causal"] is not causal
 
 
 def test_a_checkpoint_that_leaves_out_what_it_may_is_restored_with_the_servers_defaults(verifier):
+    keys = ("sliding_window_non_causal", "sample_from_anchor", "target_hidden_size", "block_size")
     draft = random_draft(verifier, draft_vocab_size=toy.VOCABULARY)
-    content, tensors = DFLASH.export(draft)
-    for key in ("sliding_window_non_causal", "sample_from_anchor", "target_hidden_size", "block_size"):
-        del content[key]
-    content["draft_vocab_size"] = None
-    content["transformer_layer_config"] = dict(content["transformer_layer_config"])
-    del content["transformer_layer_config"]["layer_types"], tensors["lm_head.weight"]
-    assert FORMAT.required_tensors(content).keys() <= tensors.keys()
-    again = DFLASH.restore(content, tensors, verifier)
-    tokens, states = torch.arange(9), torch.randn(8, 3, 64)
-    drafts = [DFLASH.propose(draft, tokens, states, 3) for draft in (draft, again)]
-    assert torch.equal(*drafts) and not again.shape.causal
-
-
-def faults(verifier, change, **settings) -> dict[str, str]:
-    """Faults by rule once `change` was applied to (content, tensors)."""
-    content, tensors = DFLASH.export(random_draft(verifier, **settings))
-    content["speculators_config"] |= {"verifier": {"name_or_path": "models/toy"}}
-    content["transformer_layer_config"] = dict(content["transformer_layer_config"])
-    change(content, tensors)
-    return {found.rule: found.found for found in checkpoint_faults(content, tensors)}
-
-
-def with_layer(**keys):
-    return lambda content, _: content["transformer_layer_config"].update(keys)
-
-
-def with_keys(**keys):
-    return lambda content, _: content.update(keys)
+    again = checkpoints.restored_without("dflash", draft, verifier, keys)
+    assert not again.shape.causal
 
 
 TRAPS = {
     "algorithm-keys": [
-        lambda content, _: content.pop("sliding_window_non_causal"),
-        lambda content, _: content.pop("mask_token_id"),
-        lambda content, _: content.pop("aux_hidden_state_layer_ids"),
+        without("sliding_window_non_causal"),
+        without("mask_token_id"),
+        without("aux_hidden_state_layer_ids"),
         with_keys(sample_from_anchor=True),
         with_keys(norm_before_fc=True),
     ],
@@ -92,23 +55,24 @@ TRAPS = {
     "mask-token": [with_keys(mask_token_id=toy.VOCABULARY)],
     "block-size": [with_keys(block_size=8), with_keys(block_size=3)],
     "missing-tensors": [
-        lambda _, tensors: tensors.pop("hidden_norm.weight"),
-        lambda _, tensors: tensors.pop("layers.1.self_attn.k_norm.weight"),
-        lambda _, tensors: tensors.pop("lm_head.weight"),
+        without("hidden_norm.weight"),
+        without("layers.1.self_attn.k_norm.weight"),
+        without("lm_head.weight"),
     ],
-    "unexpected-tensors": [lambda _, tensors: tensors.update(mask_hidden=torch.ones(1, 1, 192))],
+    "unexpected-tensors": [with_tensor("mask_hidden", torch.ones(1, 1, 192))],
 }
 
 
 @pytest.mark.parametrize(("rule", "change"), [(rule, change) for rule in TRAPS for change in TRAPS[rule]])
 def test_each_trap_is_named(verifier, rule, change):
-    assert rule in faults(verifier, change, layers=2)
+    assert rule in checkpoints.faults("dflash", random_draft(verifier, layers=2), change)
 
 
 def test_an_exported_draft_has_no_fault(verifier):
     for settings in COMBINATIONS:
-        assert not faults(verifier, lambda *_: None, **settings), settings
+        assert not checkpoints.faults("dflash", random_draft(verifier, **settings)), settings
 
 
 def test_a_causal_block_may_serve_fewer_tokens(verifier):
-    assert "block-size" not in faults(verifier, with_keys(block_size=8), causal=True)
+    draft = random_draft(verifier, causal=True)
+    assert "block-size" not in checkpoints.faults("dflash", draft, with_keys(block_size=8))

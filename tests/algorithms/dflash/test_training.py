@@ -8,7 +8,16 @@ import torch
 import algorithms
 from algorithms.dflash.training import Anchored, block_states, loss
 from algorithms.features import Teacher
-from tests.algorithms.dflash.small import MASK, make_draft, pack, verifier_weights
+from tests.algorithms.small import (
+    MASK,
+    alone_and_twice,
+    check_a_step,
+    make_draft,
+    pack,
+    places_of_block,
+    verifier_weights,
+    verifiers_chances,
+)
 
 Config = algorithms.config_class("dflash")
 
@@ -55,19 +64,12 @@ def test_a_pack_without_an_assistant_token_is_refused():
 @torch.no_grad()
 def by_hand(draft, batch, anchors, weights_of_block):
     """Loss of the pack in float64, row after row: contract 6.0 and 6.3."""
-    verifier = verifier_weights()
     states = block_states(draft, batch, torch.tensor(anchors), 4).double()
-    rows = draft.draft_to_target_D
     total, count = 0.0, 0
     for block, anchor in enumerate(anchors):
         kept, losses, cross_entropies = [], [], []
-        for k in range(3):
-            position = anchor + k
-            if position >= len(batch.token_ids_S) or batch.document_S[position] != batch.document_S[anchor]:
-                break
-            y = batch.last_state_SH[position].double()
-            y = y / (y.pow(2).mean() + 1e-5).sqrt() * verifier.final_norm_H.double()
-            p = (verifier.head_VH[rows].double() @ y).softmax(-1)
+        for k, place in places_of_block(batch, anchor, 3):
+            p = verifiers_chances(batch, place, draft.draft_to_target_D)
             q = (draft.lm_head.weight.double() @ states[block, 1 + k]).softmax(-1)
             losses.append(float((p * (p.log() - q.log())).sum()))
             cross_entropies.append(float(-q[p.argmax()].log()))
@@ -91,7 +93,7 @@ def dpace(cross_entropies):
 
 @pytest.mark.parametrize("weights", [decay, dpace])
 def test_the_loss_is_the_weighted_mean_over_scored_rows(weights):
-    draft = make_draft(block_size=4)
+    draft = make_draft("dflash", block_size=4)
     batch = pack([9, 6], [4, 3])
     teacher = Teacher.of(verifier_weights(), draft.draft_to_target_D)
     found = loss(draft, teacher, batch, config(position_weights=weights.__name__))
@@ -101,25 +103,14 @@ def test_the_loss_is_the_weighted_mean_over_scored_rows(weights):
 
 
 def test_another_document_in_the_pack_does_not_change_the_loss():
-    draft = make_draft(block_size=4)
+    draft = make_draft("dflash", block_size=4)
     teacher = Teacher.of(verifier_weights(), draft.draft_to_target_D)
-    one, twin = pack([9], [3]), pack([9, 9], [3, 3])
-    for field in ("token_ids_S", "aux_states_SAH", "last_state_SH"):
-        getattr(twin, field)[:9] = getattr(one, field)
-        getattr(twin, field)[9:] = getattr(one, field)
-    alone, both = (loss(draft, teacher, batch, config()) for batch in (one, twin))
+    alone, both = (loss(draft, teacher, batch, config()) for batch in alone_and_twice())
     assert both.loss.item() == pytest.approx(alone.loss.item(), rel=1e-5)
     assert both.metrics == pytest.approx(alone.metrics, rel=1e-4)
 
 
 def test_a_step_trains_the_draft_and_leaves_the_verifiers_part_alone():
-    draft = make_draft(block_size=4)
-    draft.lm_head.weight.requires_grad_(False)
-    head, embedding = draft.lm_head.weight.clone(), draft.embedding_VH.clone()
-    before = {name: p.detach().clone() for name, p in draft.named_parameters() if p.requires_grad}
-    optimizer = torch.optim.AdamW([p for p in draft.parameters() if p.requires_grad], lr=1e-2)
+    draft = make_draft("dflash", block_size=4)
     teacher = Teacher.of(verifier_weights(), draft.draft_to_target_D)
-    loss(draft, teacher, pack([9, 13], [3, 5]), config()).loss.backward()
-    optimizer.step()
-    assert torch.equal(head, draft.lm_head.weight) and torch.equal(embedding, draft.embedding_VH)
-    assert all(not torch.equal(before[n], p) for n, p in draft.named_parameters() if n in before)
+    check_a_step(draft, lambda batch: loss(draft, teacher, batch, config()))

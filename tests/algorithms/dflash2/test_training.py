@@ -9,8 +9,8 @@ import algorithms
 from algorithms.dflash.training import Anchored, block_states
 from algorithms.dflash2.training import loss, with_target
 from algorithms.features import Teacher
-from tests.algorithms.dflash.small import MASK, pack, verifier_weights
 from tests.algorithms.dflash2.test_draft import SIZES, make_draft
+from tests.algorithms.small import MASK, pack, places_of_block, verifier_weights, verifiers_chances
 
 Config = algorithms.config_class("dflash2")
 TOKENS = 3
@@ -28,18 +28,13 @@ def test_a_target_outside_the_candidates_takes_the_place_of_the_last():
 
 def by_hand(draft, batch, selector_weight):
     """Loss of the pack with a graph, in float64, row after row: contract 6.3 and 6.4. Also agreement and recall."""
-    verifier, selector = verifier_weights(), draft.candidate_selector
+    selector = draft.candidate_selector
     anchors = batch.loss_mask_S.nonzero().flatten().tolist()
     states = block_states(draft, batch, torch.tensor(anchors), TOKENS + 1)
     total, count, agree, recall = 0.0, 0, [], []
     for block, anchor in enumerate(anchors):
-        for k in range(TOKENS):
-            position = anchor + k
-            if position >= len(batch.token_ids_S) or batch.document_S[position] != batch.document_S[anchor]:
-                break
-            y = batch.last_state_SH[position].double()
-            y = y / (y.pow(2).mean() + 1e-5).sqrt() * verifier.final_norm_H.double()
-            p = (verifier.head_VH.double() @ y).softmax(-1)
+        for k, place in places_of_block(batch, anchor, TOKENS):
+            p = verifiers_chances(batch, place, draft.draft_to_target_D)
             output = states[block, 1 + k].double()
             logits = draft.lm_head.weight.double() @ output
             target = int(p.argmax())
@@ -47,7 +42,7 @@ def by_hand(draft, batch, selector_weight):
             recall.append(target in ids)
             if target not in ids:
                 ids[-1] = target
-            before = int(batch.token_ids_S[position])
+            before = int(batch.token_ids_S[place])
             read = selector.hidden_projection.weight.double() @ output
             corrected = torch.stack([
                 logits[v] + (selector.predecessor_codebook[before] * read * selector.successor_codebook[v]).sum()

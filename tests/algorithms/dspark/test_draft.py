@@ -9,14 +9,17 @@ import algorithms
 from algorithms.dflash.training import Anchored
 from algorithms.dspark.drafting import draft_steps, walk
 from algorithms.dspark.training import read_rows
-from tests.algorithms.dflash.small import (
+from tests.algorithms.dense import dense_block
+from tests.algorithms.small import (
     MASK,
-    VOCABULARY,
     assert_near,
-    dense_block,
+    check_export_and_restore,
+    check_fewer_tokens,
+    check_later_states_are_not_read,
     make_draft,
     pack,
     sequence,
+    start_of_document,
     verifier_weights,
 )
 
@@ -61,8 +64,8 @@ def test_drafting_equals_the_engines_block_and_walk_computed_plainly(settings):
     proposals = DSPARK.propose(draft, tokens, states, TOKENS)
     assert proposals.shape == (13, TOKENS)
     for last in (0, 1, 6, 12):
-        token, shape = int(tokens[last + 1]), draft.shape
-        rows = dense_block(draft, token, states[: last + 1], TOKENS + unused, shape.causal, shape.sliding_window)
+        token = int(tokens[last + 1])
+        rows = dense_block(draft, token, states[: last + 1], TOKENS + unused)
         drafts, confidences = plain_walk(draft, rows[unused:], token)
         got = draft_steps(draft, tokens[: last + 2], states[: last + 1], TOKENS)
         assert_near(got.output_KH, rows[unused:])
@@ -81,12 +84,7 @@ def test_the_walk_follows_the_drafts_and_not_the_rows_alone():
 
 
 def test_states_after_a_position_do_not_change_its_drafts():
-    draft = spark(block_size=TOKENS)
-    tokens, states = sequence(12)
-    states[6:], changed = 100.0, states.clone()
-    changed[6:] = -50.0
-    a, b = (DSPARK.propose(draft, tokens, given, TOKENS) for given in (states, changed))
-    assert torch.equal(a[:6], b[:6]) and not torch.equal(a[6:], b[6:])
+    check_later_states_are_not_read("dspark", spark(block_size=TOKENS))
 
 
 @each_setting
@@ -100,7 +98,7 @@ def test_training_equals_drafting_on_the_true_prefix_in_every_document(settings)
     trained = iter(zip(output_NH, draft.logits(output_NH, embedding_Nr), strict=True))
     weights = dict(draft.named_parameters())
     for row, anchor in enumerate(blocks.anchor_R.tolist()):
-        first = int((batch.document_S == batch.document_S[anchor]).nonzero()[0])
+        first = start_of_document(batch, anchor)
         prefix = batch.token_ids_S[first : anchor + 1], batch.aux_states_SAH[first:anchor]
         drafted = draft_steps(draft, *prefix, count)
         for k in range(int(blocks.valid_RK[row].sum())):
@@ -116,26 +114,12 @@ def test_training_equals_drafting_on_the_true_prefix_in_every_document(settings)
 
 
 def test_fewer_tokens_of_a_causal_block_are_the_same_tokens():
-    tokens, states = sequence(12)
-    causal = spark(block_size=5, causal=True)
-    assert torch.equal(DSPARK.propose(causal, tokens, states, 2), DSPARK.propose(causal, tokens, states, 3)[:, :2])
-    both_ways = spark(block_size=3)
-    assert not torch.equal(
-        draft_steps(both_ways, tokens, states[:11], 2).output_KH,
-        draft_steps(both_ways, tokens, states[:11], 3).output_KH[:2],
-    )
+    check_fewer_tokens("dspark", spark(block_size=5, causal=True), spark(block_size=3), draft_steps)
 
 
 @each_setting
 def test_export_and_restore_are_inverse(settings):
-    draft = spark(**settings)
-    content, tensors = DSPARK.export(draft)
-    again = DSPARK.restore(content, tensors, verifier_weights())
-    assert DSPARK.export(again)[0] == content and again.shape == draft.shape
-    assert all(torch.equal(a, b) for a, b in zip(draft.state_dict().values(), again.state_dict().values(), strict=True))
-    assert ("d2t" in tensors) == (draft.shape.draft_vocab_size != VOCABULARY)
-    tokens, states = sequence(7)
-    assert torch.equal(DSPARK.propose(draft, tokens, states, 3), DSPARK.propose(again, tokens, states, 3))
+    check_export_and_restore("dspark", spark(**settings))
 
 
 @pytest.mark.parametrize(

@@ -5,14 +5,10 @@ import itertools
 import pytest
 import torch
 
-import algorithms
-from algorithms.dspark.format import FORMAT, Keys
-from harness.checkpoint.lint import checkpoint_faults
-from harness.checkpoint.schema import DraftConfig, algorithm_keys
-from harness.verifiers.weights import load_weights
 from tests import toy
+from tests.algorithms import checkpoints
+from tests.algorithms.checkpoints import with_keys, with_layer, with_tensor, without
 
-DSPARK = algorithms.load("dspark")
 MASK = 300
 NAMES = ("confidence_head", "confidence_head_with_markov", "causal", "sliding_window", "layers", "draft_vocab_size")
 COMBINATIONS = [
@@ -26,61 +22,23 @@ def random_draft(verifier, **settings):
     return toy.random_draft(verifier, algorithm="dspark", **{"mask_token_id": MASK, "block_size": 3} | settings)
 
 
-@pytest.fixture(scope="module")
-def verifier(tmp_path_factory):
-    return load_weights(toy.write_verifier(tmp_path_factory.mktemp("verifier")))
-
-
 def test_combinations_of_settings_export_exactly_the_declared_tensors_and_keys(verifier):
     for settings in COMBINATIONS:
-        content, tensors = DSPARK.export(random_draft(verifier, **settings))
-        required, optional = FORMAT.required_tensors(content), FORMAT.optional_tensors(content)
-        assert required.keys() <= tensors.keys() <= required.keys() | optional.keys(), settings
-        assert all(tuple(tensor.shape) == (required | optional)[name] for name, tensor in tensors.items()), settings
-        Keys.model_validate(algorithm_keys(content))
-        section = content["speculators_config"] | {"verifier": {"name_or_path": "models/toy"}}
-        DraftConfig.model_validate(content | {"speculators_config": section})
+        draft = random_draft(verifier, **settings)
+        checkpoints.check_tensors("dspark", draft, settings)
+        checkpoints.check_keys("dspark", draft)
 
 
 def test_an_exported_draft_has_no_fault(verifier):
     for settings in COMBINATIONS[::3]:
-        assert not faults(verifier, lambda *_: None, **settings), settings
+        assert not checkpoints.faults("dspark", random_draft(verifier, **settings)), settings
 
 
 def test_a_checkpoint_that_leaves_out_what_it_may_is_restored_with_the_servers_defaults(verifier):
+    keys = ("markov_head_type", "target_hidden_size", "sliding_window_non_causal")
     draft = random_draft(verifier, draft_vocab_size=toy.VOCABULARY)
-    content, tensors = DSPARK.export(draft)
-    for key in ("markov_head_type", "target_hidden_size", "sliding_window_non_causal"):
-        del content[key]
-    content["draft_vocab_size"] = None
-    content["transformer_layer_config"] = dict(content["transformer_layer_config"])
-    del content["transformer_layer_config"]["layer_types"], tensors["lm_head.weight"]
-    assert FORMAT.required_tensors(content).keys() <= tensors.keys()
-    again = DSPARK.restore(content, tensors, verifier)
-    tokens, states = torch.arange(9), torch.randn(8, 3, 64)
-    drafts = [DSPARK.propose(draft, tokens, states, 3) for draft in (draft, again)]
-    assert torch.equal(*drafts) and not again.shape.causal
-
-
-def faults(verifier, change, **settings) -> dict[str, str]:
-    """Faults by rule once `change` was applied to (content, tensors)."""
-    content, tensors = DSPARK.export(random_draft(verifier, **settings))
-    content["speculators_config"] |= {"verifier": {"name_or_path": "models/toy"}}
-    content["transformer_layer_config"] = dict(content["transformer_layer_config"])
-    change(content, tensors)
-    return {found.rule: found.found for found in checkpoint_faults(content, tensors)}
-
-
-def with_layer(**keys):
-    return lambda content, _: content["transformer_layer_config"].update(keys)
-
-
-def with_keys(**keys):
-    return lambda content, _: content.update(keys)
-
-
-def without(name):
-    return lambda content, tensors: content.pop(name, None) if name in content else tensors.pop(name)
+    again = checkpoints.restored_without("dspark", draft, verifier, keys)
+    assert not again.shape.causal
 
 
 TRAPS = {
@@ -112,28 +70,30 @@ TRAPS = {
         without("d2t"),
     ],
     "unexpected-tensors": [
-        lambda _, tensors: tensors.update({"markov_head.gate_proj.weight": torch.ones(64, 128)}),
+        with_tensor("markov_head.gate_proj.weight", torch.ones(64, 128)),
         with_keys(enable_confidence_head=False),
     ],
     "tensor-shapes": [
         with_keys(confidence_head_with_markov=False),
         # indexed by draft ids
-        lambda _, tensors: tensors.update({"markov_head.markov_w1.weight": torch.ones(96, 64)}),
+        with_tensor("markov_head.markov_w1.weight", torch.ones(96, 64)),
     ],
 }
 
 
 @pytest.mark.parametrize(("rule", "change"), [(rule, change) for rule in TRAPS for change in TRAPS[rule]])
 def test_each_trap_is_named(verifier, rule, change):
-    assert rule in faults(verifier, change, layers=2)
+    assert rule in checkpoints.faults("dspark", random_draft(verifier, layers=2), change)
 
 
 def test_a_causal_block_may_serve_fewer_tokens(verifier):
-    assert "block-size" not in faults(verifier, with_keys(block_size=8), causal=True)
+    draft = random_draft(verifier, causal=True)
+    assert "block-size" not in checkpoints.faults("dspark", draft, with_keys(block_size=8))
 
 
 def test_the_trainers_flag_must_say_what_the_server_does(verifier):
-    flipped = with_keys(sliding_window_non_causal=True)
-    assert "blocks are causal" in faults(verifier, flipped, sliding_window=5)["block-causality"]
+    flipped, windowed = with_keys(sliding_window_non_causal=True), random_draft(verifier, sliding_window=5)
+    assert "blocks are causal" in checkpoints.faults("dspark", windowed, flipped)["block-causality"]
     # Layers without a window were trained bidirectional whatever the flag says.
-    assert "block-causality" not in faults(verifier, with_keys(sliding_window_non_causal=False))
+    unflagged = with_keys(sliding_window_non_causal=False)
+    assert "block-causality" not in checkpoints.faults("dspark", random_draft(verifier), unflagged)

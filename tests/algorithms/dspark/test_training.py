@@ -9,7 +9,15 @@ import algorithms
 from algorithms.dflash.training import block_states
 from algorithms.dspark.training import loss
 from algorithms.features import Teacher
-from tests.algorithms.dflash.small import MASK, make_draft, pack, verifier_weights
+from tests.algorithms.small import (
+    MASK,
+    check_a_step,
+    make_draft,
+    pack,
+    places_of_block,
+    verifier_weights,
+    verifiers_chances,
+)
 
 Config = algorithms.config_class("dspark")
 COUNT = 3
@@ -28,17 +36,12 @@ def made(layout, **changes):
 def drafts_of(draft, batch, layout, anchors):
     """For each block its scored drafts, by the definition in float64: (p, q, log-odds of the confidence head)."""
     weights = {name: tensor.detach().double() for name, tensor in draft.named_parameters()}
-    verifier, unused = verifier_weights(), layout["block_size"] - COUNT
+    unused = layout["block_size"] - COUNT
     states = block_states(draft, batch, torch.tensor(anchors), layout["block_size"]).detach().double()
     for block, anchor in enumerate(anchors):
         scored = []
-        for k in range(COUNT):
-            place = anchor + k  # of the token before the draft
-            if place >= len(batch.token_ids_S) or batch.document_S[place] != batch.document_S[anchor]:
-                break
-            y = batch.last_state_SH[place].double()
-            y = y / (y.pow(2).mean() + 1e-5).sqrt() * verifier.final_norm_H.double()
-            p = (verifier.head_VH[draft.draft_to_target_D].double() @ y).softmax(-1)
+        for k, place in places_of_block(batch, anchor, COUNT):
+            p = verifiers_chances(batch, place, draft.draft_to_target_D)
             output = states[block, k + unused]
             word = weights["markov_head.markov_w1.weight"][batch.token_ids_S[place]]
             q = weights["lm_head.weight"] @ output + weights["markov_head.markov_w2.weight"] @ word
@@ -155,11 +158,4 @@ def test_reduced_precision_leaves_the_loss_near_and_in_float32():
 
 def test_a_step_trains_the_draft_and_leaves_the_verifiers_part_alone():
     draft, config, teacher = made(LAYOUTS[0])
-    draft.lm_head.weight.requires_grad_(False)
-    head, embedding = draft.lm_head.weight.clone(), draft.embedding_VH.clone()
-    before = {name: p.detach().clone() for name, p in draft.named_parameters() if p.requires_grad}
-    optimizer = torch.optim.AdamW([p for p in draft.parameters() if p.requires_grad], lr=1e-2)
-    loss(draft, teacher, pack([9, 13], [3, 5]), config).loss.backward()
-    optimizer.step()
-    assert torch.equal(head, draft.lm_head.weight) and torch.equal(embedding, draft.embedding_VH)
-    assert all(not torch.equal(before[n], p) for n, p in draft.named_parameters() if n in before)
+    check_a_step(draft, lambda batch: loss(draft, teacher, batch, config))

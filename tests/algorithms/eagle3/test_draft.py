@@ -4,97 +4,27 @@ import itertools
 
 import pytest
 import torch
-from torch.nn import functional as F
 
 import algorithms
-from algorithms.contract import Batch, VerifierWeights
 from algorithms.eagle3.config import Config
 from algorithms.eagle3.drafting import draft_steps
 from algorithms.eagle3.training import loss, rows_of, unroll
 from algorithms.features import Teacher
-from algorithms.vocabulary import choose
+from tests.algorithms.dense import dense_forward, rms
+from tests.algorithms.small import (
+    WIDTH,
+    alone_and_twice,
+    assert_near,
+    check_a_step,
+    check_export_and_restore,
+    make_draft,
+    pack,
+    sequence,
+    start_of_document,
+    verifier_weights,
+)
 
-WIDTH, VOCABULARY, AUX = 32, 61, [1, 2, 4]
 EAGLE3 = algorithms.load("eagle3")
-
-
-def verifier_weights(seed: int = 0) -> VerifierWeights:
-    generator = torch.Generator().manual_seed(seed)
-    config = {
-        "hidden_size": WIDTH, "intermediate_size": 48, "num_attention_heads": 4, "num_key_value_heads": 2,
-        "head_dim": 8, "vocab_size": VOCABULARY, "max_position_embeddings": 256, "rms_norm_eps": 1e-5,
-        "num_hidden_layers": 5, "rope_parameters": {"rope_type": "default", "rope_theta": 100.0},
-    }  # fmt: skip
-    random = lambda *shape: torch.randn(*shape, generator=generator)  # noqa: E731
-    return VerifierWeights(config, random(VOCABULARY, WIDTH), random(VOCABULARY, WIDTH), 1 + 0.3 * random(WIDTH))
-
-
-def make_draft(draft_vocab_size: int | None = 40, seed: int = 1, **flags):
-    config = Config(speculative_tokens=3, draft_vocab_size=draft_vocab_size, **flags)
-    verifier = verifier_weights()
-    kept = choose(
-        torch.randint(0, 9, (VOCABULARY,), generator=torch.Generator().manual_seed(5)), draft_vocab_size or VOCABULARY
-    )
-    draft = EAGLE3.build(config, verifier, kept, AUX)
-    generator = torch.Generator().manual_seed(seed)
-    with torch.no_grad():
-        for parameter in draft.parameters():
-            noise = torch.randn(parameter.shape, generator=generator)
-            parameter.copy_(1 + 0.3 * noise if parameter.dim() == 1 else 0.3 * noise)
-    return draft
-
-
-def sequence(length: int, seed: int = 3):
-    generator = torch.Generator().manual_seed(seed)
-    tokens = torch.randint(0, VOCABULARY, (length,), generator=generator)
-    return tokens, torch.randn(length, len(AUX), WIDTH, generator=generator)
-
-
-def assert_near(got, want):
-    """Equal up to float32 rounding: relative error of the whole vector, as one small entry alone says nothing."""
-    assert ((got - want).norm() / want.norm()).item() < 1e-5
-
-
-def rms(x, weight):
-    return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-5) * weight
-
-
-def turned(x, positions, theta=100.0):
-    size = x.shape[-1]
-    angle = positions.float()[:, None] / theta ** (torch.arange(0, size, 2).float() / size)
-    cos, sin = angle.cos()[:, None], angle.sin()[:, None]
-    a, b = x[..., : size // 2], x[..., size // 2 :]
-    return torch.cat([a * cos - b * sin, b * cos + a * sin], -1)
-
-
-def dense_forward(draft, embedding, state, positions, mask):
-    """One whole pass over all slots with plain tensors: contract 4.1, written apart from the product's code.
-
-    Row q of `mask` is true on the slots that slot q sees.
-    """
-    weights, shape = dict(draft.named_parameters()), draft.shape
-    count = embedding.shape[0]
-    for depth in range(shape.layer["num_hidden_layers"]):
-        get = lambda name, depth=depth: weights[f"layers.{depth}.{name}.weight"]  # noqa: E731
-        if depth == 0:
-            normed = rms(state, get("hidden_norm"))
-            residual = normed if shape.norm_before_residual else state
-            read = torch.cat([rms(embedding, get("input_layernorm")), normed], -1)
-        else:
-            residual, read = state, rms(state, get("input_layernorm"))
-        q, k, v = ((read @ get(f"self_attn.{name}_proj").T).view(count, -1, 8) for name in "qkv")
-        if shape.layer["model_type"] == "qwen3":
-            q, k = rms(q, get("self_attn.q_norm")), rms(k, get("self_attn.k_norm"))
-        q, k = turned(q, positions), turned(k, positions).repeat_interleave(2, 1)
-        score = torch.einsum("qhd,khd->hqk", q, k) * 8**-0.5
-        weight = score.masked_fill(~mask, float("-inf")).softmax(-1)
-        mixed = torch.einsum("hqk,khd->qhd", weight, v.repeat_interleave(2, 1)).reshape(count, -1)
-        state = residual + mixed @ get("self_attn.o_proj").T
-        inner = rms(state, get("post_attention_layernorm"))
-        state = (
-            state + (F.silu(inner @ get("mlp.gate_proj").T) * (inner @ get("mlp.up_proj").T)) @ get("mlp.down_proj").T
-        )
-    return state, rms(state, weights["norm.weight"])
 
 
 def dense_drafts(draft, tokens, states, steps):
@@ -136,7 +66,7 @@ FLAGS = [
 
 @pytest.mark.parametrize("flags", FLAGS, ids=str)
 def test_drafting_equals_a_dense_recomputation_of_the_engines_schedule(flags):
-    draft = make_draft(**flags)
+    draft = make_draft("eagle3", **flags)
     tokens, states = sequence(14)
     proposals = EAGLE3.propose(draft, tokens, states, 4)
     assert proposals.shape == (13, 4)
@@ -147,24 +77,16 @@ def test_drafting_equals_a_dense_recomputation_of_the_engines_schedule(flags):
         assert_near(got.output_KH, outputs)
 
 
-def pack(lengths, prompts, seed=3):
-    tokens, states = sequence(sum(lengths), seed)
-    last = torch.randn(sum(lengths), WIDTH, generator=torch.Generator().manual_seed(seed + 1))
-    document = torch.cat([torch.full((n,), i) for i, n in enumerate(lengths)])
-    mask = torch.cat([torch.arange(n) >= p for n, p in zip(lengths, prompts, strict=True)])
-    return Batch(tokens, states, last, mask, document)
-
-
 @pytest.mark.parametrize("flags", FLAGS, ids=str)
 def test_training_equals_drafting_on_the_true_prefix_in_every_document(flags):
-    draft = make_draft(**flags)
+    draft = make_draft("eagle3", **flags)
     batch = pack([9, 13, 6], [3, 5, 2])
     rows = rows_of(batch, 3)
     slots = rows.slot_S
     outputs = unroll(draft, batch, rows, 3)
     checked = 0
     for row, slot in enumerate(slots[rows.scored_R].tolist()):
-        start = int((batch.document_S == batch.document_S[slot]).nonzero()[0])
+        start = start_of_document(batch, slot)
         for step in range(3):
             if not rows.valid_RK[row, step]:
                 continue
@@ -200,42 +122,24 @@ def test_supervision_sits_on_assistant_tokens_of_the_same_document_only():
 
 
 def test_another_document_in_the_pack_does_not_change_the_loss_of_a_row():
-    draft, teacher = make_draft(), Teacher.of(verifier_weights(), make_draft().draft_to_target_D)
-    twin = pack([9, 9], [3, 3])
-    for field in ("token_ids_S", "aux_states_SAH", "last_state_SH"):
-        getattr(twin, field)[9:] = getattr(twin, field)[:9]
-    single = Batch(*(getattr(twin, f)[:9] for f in twin.__dataclass_fields__ if f != "draw"))
-    one, both = (loss(draft, teacher, batch, Config(speculative_tokens=3)).metrics for batch in (single, twin))
+    draft, teacher = make_draft("eagle3"), Teacher.of(verifier_weights(), make_draft("eagle3").draft_to_target_D)
+    one, both = (loss(draft, teacher, batch, Config(speculative_tokens=3)).metrics for batch in alone_and_twice())
     assert both == pytest.approx(one, rel=1e-4)
 
 
 def test_a_step_trains_the_draft_and_leaves_the_verifiers_part_alone():
-    draft = make_draft()
-    draft.lm_head.weight.requires_grad_(False)
-    head, embedding = draft.lm_head.weight.clone(), draft.embedding_VH.clone()
-    before = {name: p.detach().clone() for name, p in draft.named_parameters() if p.requires_grad}
-    optimizer = torch.optim.AdamW([p for p in draft.parameters() if p.requires_grad], lr=1e-2)
+    draft = make_draft("eagle3")
     teacher = Teacher.of(verifier_weights(), draft.draft_to_target_D)
-    loss(draft, teacher, pack([9, 13], [3, 5]), Config(speculative_tokens=3)).loss.backward()
-    optimizer.step()
-    assert torch.equal(head, draft.lm_head.weight) and torch.equal(embedding, draft.embedding_VH)
-    assert all(not torch.equal(before[n], p) for n, p in draft.named_parameters() if n in before)
+    check_a_step(draft, lambda batch: loss(draft, teacher, batch, Config(speculative_tokens=3)))
 
 
 @pytest.mark.parametrize("flags", FLAGS, ids=str)
 def test_export_and_restore_are_inverse(flags):
-    draft = make_draft(**flags)
-    content, tensors = EAGLE3.export(draft)
-    again = EAGLE3.restore(content, tensors, verifier_weights())
-    assert EAGLE3.export(again)[0] == content
-    assert all(torch.equal(a, b) for a, b in zip(draft.state_dict().values(), again.state_dict().values(), strict=True))
-    assert ("d2t" in tensors) == (draft.shape.draft_vocab_size != VOCABULARY)
-    tokens, states = sequence(7)
-    assert torch.equal(EAGLE3.propose(draft, tokens, states, 3), EAGLE3.propose(again, tokens, states, 3))
+    check_export_and_restore("eagle3", make_draft("eagle3", **flags))
 
 
 @pytest.mark.parametrize(("a", "b"), list(itertools.combinations([None, 3, 5], 2)))
 def test_a_sliding_window_changes_what_is_drafted_from(a, b):
     tokens, states = sequence(14)
-    outputs = [draft_steps(make_draft(sliding_window=w), tokens, states[:13], 3).output_KH for w in (a, b)]
+    outputs = [draft_steps(make_draft("eagle3", sliding_window=w), tokens, states[:13], 3).output_KH for w in (a, b)]
     assert not torch.allclose(*outputs, rtol=1e-3)

@@ -10,10 +10,9 @@ import algorithms
 from algorithms.eagle3.config import Config
 from algorithms.eagle3.drafting import draft_steps
 from algorithms.eagle3.export import FLAGS
-from algorithms.eagle3.format import FORMAT, Keys
-from harness.checkpoint.schema import DraftConfig, algorithm_keys
-from harness.verifiers.weights import load_weights
+from algorithms.eagle3.format import FORMAT
 from tests import toy
+from tests.algorithms import checkpoints
 
 EAGLE3 = algorithms.load("eagle3")
 COMBINATIONS = [
@@ -29,27 +28,14 @@ def test_both_feature_norms_at_once_are_refused_because_the_server_applies_both(
         Config(speculative_tokens=3, norm_before_fc=True, fc_norm=True)
 
 
-@pytest.fixture(scope="module")
-def verifier(tmp_path_factory):
-    return load_weights(toy.write_verifier(tmp_path_factory.mktemp("verifier")))
-
-
 def test_every_combination_of_settings_exports_exactly_the_declared_tensors(verifier):
     for settings in COMBINATIONS:
-        content, tensors = EAGLE3.export(toy.random_draft(verifier, **settings))
-        required, optional = FORMAT.required_tensors(content), FORMAT.optional_tensors(content)
-        assert required.keys() <= tensors.keys() <= required.keys() | optional.keys(), settings
-        assert not required.keys() & optional.keys()
-        for name, tensor in tensors.items():
-            assert tuple(tensor.shape) == (required | optional)[name], (settings, name)
+        checkpoints.check_tensors("eagle3", toy.random_draft(verifier, **settings), settings)
 
 
 def test_every_combination_of_settings_exports_keys_that_the_server_knows(verifier):
     for settings in COMBINATIONS:
-        content = EAGLE3.export(toy.random_draft(verifier, **settings))[0]
-        Keys.model_validate(algorithm_keys(content))
-        section = content["speculators_config"] | {"verifier": {"name_or_path": "models/toy"}}
-        DraftConfig.model_validate(content | {"speculators_config": section})
+        checkpoints.check_keys("eagle3", toy.random_draft(verifier, **settings))
 
 
 def test_a_draft_of_another_width_than_its_verifier_needs_its_own_embedding(verifier):
@@ -60,17 +46,9 @@ def test_a_draft_of_another_width_than_its_verifier_needs_its_own_embedding(veri
 
 
 def test_a_checkpoint_that_leaves_out_what_it_may_is_restored_with_the_servers_defaults(verifier):
+    keys = ("norm_before_fc", "fc_norm", "norm_output", "target_hidden_size")
     draft = toy.random_draft(verifier, draft_vocab_size=toy.VOCABULARY)
-    content, tensors = EAGLE3.export(draft)
-    for key in ("norm_before_fc", "fc_norm", "norm_output", "target_hidden_size"):
-        del content[key]
-    content["draft_vocab_size"] = None
-    content["transformer_layer_config"] = dict(content["transformer_layer_config"])
-    del content["transformer_layer_config"]["layer_types"], tensors["lm_head.weight"]
-    assert FORMAT.required_tensors(content).keys() <= tensors.keys()
-    tokens, states = torch.arange(9), torch.randn(8, 3, 64)
-    drafts = [EAGLE3.propose(d, tokens, states, 3) for d in (draft, EAGLE3.restore(content, tensors, verifier))]
-    assert torch.equal(*drafts)
+    checkpoints.restored_without("eagle3", draft, verifier, keys)
 
 
 BASE = {"layers": 2, "seed": 1}

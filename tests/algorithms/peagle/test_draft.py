@@ -10,9 +10,9 @@ from algorithms.eagle3.training import rows_of
 from algorithms.peagle.config import Config
 from algorithms.peagle.drafting import draft_steps
 from algorithms.peagle.training import entry_outputs, sample_depths
-from tests.algorithms.dflash.small import MASK, VOCABULARY, assert_near, pack, rms, sequence, verifier_weights
-from tests.algorithms.dflash.small import make_draft as make
-from tests.algorithms.eagle3.test_draft import dense_forward
+from tests.algorithms.dense import dense_forward, rms
+from tests.algorithms.small import MASK, assert_near, check_export_and_restore, pack, sequence, start_of_document
+from tests.algorithms.small import make_draft as make
 
 PEAGLE = algorithms.load("peagle")
 FLAGS = [
@@ -120,7 +120,7 @@ def test_training_equals_drafting_from_the_true_prefix_in_every_document(flags):
     checked = 0
     for depth, kept in enumerate(chosen):
         for output, slot in zip(outputs[depth], rows.slot_S[rows.scored_R[kept]].tolist(), strict=True):
-            start = int((batch.document_S == batch.document_S[slot]).nonzero()[0])
+            start = start_of_document(batch, slot)
             want = draft_steps(
                 draft, batch.token_ids_S[start : slot + 2], batch.aux_states_SAH[start : slot + 1], depth + 1
             )
@@ -131,15 +131,7 @@ def test_training_equals_drafting_from_the_true_prefix_in_every_document(flags):
 
 @each_flag
 def test_export_and_restore_are_inverse(flags):
-    draft = make_draft(**flags)
-    content, tensors = PEAGLE.export(draft)
-    again = PEAGLE.restore(content, tensors, verifier_weights())
-    assert PEAGLE.export(again)[0] == content
-    assert again.shape == draft.shape
-    assert all(torch.equal(a, b) for a, b in zip(draft.state_dict().values(), again.state_dict().values(), strict=True))
-    assert ("d2t" in tensors) == (draft.shape.draft_vocab_size != VOCABULARY)
-    tokens, states = sequence(7)
-    assert torch.equal(PEAGLE.propose(draft, tokens, states, 3), PEAGLE.propose(again, tokens, states, 3))
+    check_export_and_restore("peagle", make_draft(**flags))
 
 
 CHANGES = [

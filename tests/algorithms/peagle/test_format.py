@@ -3,15 +3,14 @@
 import itertools
 
 import pytest
-import torch
 from pydantic import ValidationError
 
 import algorithms
 from algorithms.peagle.export import FLAGS
 from algorithms.peagle.format import FORMAT, Keys
-from harness.checkpoint.schema import DraftConfig, algorithm_keys
-from harness.verifiers.weights import load_weights
+from harness.checkpoint.schema import algorithm_keys
 from tests import toy
+from tests.algorithms import checkpoints
 
 PEAGLE = algorithms.load("peagle")
 NAMES = (*FLAGS, "train_embedding", "architecture", "layers", "draft_vocab_size")
@@ -21,27 +20,16 @@ COMBINATIONS = [
 ]
 
 
-@pytest.fixture(scope="module")
-def verifier(tmp_path_factory):
-    return load_weights(toy.write_verifier(tmp_path_factory.mktemp("verifier")))
-
-
 def make(verifier, **settings):
     return toy.random_draft(verifier, algorithm="peagle", mask_token_id=300, **settings)
 
 
 def test_every_combination_of_settings_exports_exactly_the_declared_keys_and_tensors(verifier):
     for settings in COMBINATIONS:
-        content, tensors = PEAGLE.export(make(verifier, **settings))
-        Keys.model_validate(algorithm_keys(content))
-        section = content["speculators_config"] | {"verifier": {"name_or_path": "models/toy"}}
-        DraftConfig.model_validate(content | {"speculators_config": section})
-        required, optional = FORMAT.required_tensors(content), FORMAT.optional_tensors(content)
-        assert not required.keys() & optional.keys()
-        assert required.keys() <= tensors.keys() <= required.keys() | optional.keys(), settings
-        assert ("embed_tokens.weight" in tensors) == settings["train_embedding"]
-        for name, tensor in tensors.items():
-            assert tuple(tensor.shape) == (required | optional)[name], (settings, name)
+        draft = make(verifier, **settings)
+        checkpoints.check_tensors("peagle", draft, settings)
+        checkpoints.check_keys("peagle", draft)
+        assert ("embed_tokens.weight" in PEAGLE.export(draft)[1]) == settings["train_embedding"]
 
 
 def test_what_the_server_would_guess_is_always_written(verifier):
@@ -53,18 +41,14 @@ def test_what_the_server_would_guess_is_always_written(verifier):
             Keys.model_validate(algorithm_keys({name: value for name, value in content.items() if name != key}))
 
 
-def test_a_checkpoint_that_leaves_out_what_it_may_is_restored_with_the_servers_defaults(verifier):
-    draft = make(verifier, draft_vocab_size=toy.VOCABULARY)
-    content, tensors = PEAGLE.export(draft)
-    for key in ("norm_before_residual", "norm_before_fc", "target_hidden_size"):
-        del content[key]
-    content["draft_vocab_size"] = None
-    content["transformer_layer_config"] = dict(content["transformer_layer_config"])
-    del content["transformer_layer_config"]["layer_types"], tensors["lm_head.weight"]
+def flat_mask(_, tensors):
     tensors["mask_hidden"] = tensors["mask_hidden"].flatten()
-    tokens, states = torch.arange(9), torch.randn(8, 3, 64)
-    drafts = [PEAGLE.propose(d, tokens, states, 3) for d in (draft, PEAGLE.restore(content, tensors, verifier))]
-    assert torch.equal(*drafts)
+
+
+def test_a_checkpoint_that_leaves_out_what_it_may_is_restored_with_the_servers_defaults(verifier):
+    keys = ("norm_before_residual", "norm_before_fc", "target_hidden_size")
+    draft = make(verifier, draft_vocab_size=toy.VOCABULARY)
+    checkpoints.restored_without("peagle", draft, verifier, keys, flat_mask)
 
 
 @pytest.mark.parametrize(

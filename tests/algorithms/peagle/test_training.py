@@ -16,7 +16,7 @@ from algorithms.peagle.config import Config
 from algorithms.peagle.drafting import draft_steps
 from algorithms.peagle.training import loss, sample_depths
 from algorithms.tables import is_table
-from tests.algorithms.dflash.small import EPSILON, MASK, make_draft, pack, verifier_weights
+from tests.algorithms.small import EPSILON, MASK, make_draft, pack, start_of_document, verifier_weights
 
 PEAGLE = algorithms.load("peagle")
 
@@ -87,7 +87,7 @@ def test_the_loss_is_the_mean_divergence_of_all_entries_by_hand_in_float64():
     losses, agree = [], []
     for depth, kept in enumerate(sample_depths(rows.valid_RK, said, 3)):
         for slot in rows.slot_S[rows.scored_R[kept]].tolist():
-            start = int((batch.document_S == batch.document_S[slot]).nonzero()[0])
+            start = start_of_document(batch, slot)
             at = draft_steps(draft, batch.token_ids_S[start : slot + 2], batch.aux_states_SAH[start : slot + 1], 3)
             log_q = (at.output_KH[depth].double() @ draft.lm_head.weight.double().T).log_softmax(-1)
             log_p = target[slot + 1 + depth]
