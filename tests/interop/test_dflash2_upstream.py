@@ -1,25 +1,17 @@
-"""The reference trainer (speculators 0.9.0) loads our DFlash2 checkpoints and computes the same loss, and we load its.
-
-An oracle only: the product does not use it. Its blocks may stand in any document of the pack and are scored by the mask
-of each position alone, so the pack here ends in a document without a reply, where no block stands.
-"""
+"""The reference trainer's DFlash2 loads our checkpoints and computes the same loss, and we load its."""
 
 from typing import Any
 
 import pytest
 import torch
 
-import algorithms
-from algorithms.contract import Batch
-from algorithms.dflash.training import Anchored, block_states
-from harness.verifiers.weights import load_weights
 from tests import toy
+from tests.interop import upstream
 
 pytestmark = pytest.mark.slow
 
-DFLASH2 = algorithms.load("dflash2")
-REPLY_AT, LENGTH, REST = 7, 24, 10
-BASE = {"mask_token_id": 300, "block_size": 4, "selector_rank": 8, "selector_top_k": 6}
+BASE = {"mask_token_id": upstream.MASK_TOKEN_ID, "block_size": 4, "draft_vocab_size": toy.VOCABULARY,
+        "selector_rank": 8, "selector_top_k": 6}  # fmt: skip
 # Windows there do not move with the row, so those here are wider than the document.
 CASES: dict[str, dict[str, Any]] = {
     "bidirectional": {},
@@ -29,77 +21,28 @@ CASES: dict[str, dict[str, Any]] = {
 }
 
 
-def load_upstream(folder):
-    from speculators.models.dflash2 import DFlash2DraftModel, DFlash2SpeculatorConfig
-
-    config = DFlash2SpeculatorConfig.from_pretrained(folder)
-    config.transformer_layer_config._attn_implementation = "eager"
-    model = DFlash2DraftModel.from_pretrained(folder, config=config)
-    model.load_verifier_weights()
-    return model.float().eval()
+@torch.no_grad()
+def speak_up(draft: Any) -> None:
+    """Make the selector's scores as large as the logits."""
+    draft.candidate_selector.predecessor_codebook.mul_(8.0)
+    draft.candidate_selector.successor_codebook.mul_(8.0)
 
 
 @pytest.fixture(params=CASES)
 def pair(request, tmp_path, monkeypatch):
-    """(settings, our draft, upstream's model of its checkpoint, verifier)."""
     monkeypatch.chdir(tmp_path)
-    verifier = load_weights(toy.write_verifier(tmp_path / "verifier"))
-    settings = BASE | CASES[request.param]
-    draft = toy.random_draft(verifier, draft_vocab_size=toy.VOCABULARY, algorithm="dflash2", **settings)
-    with torch.no_grad():
-        draft.candidate_selector.predecessor_codebook.mul_(8.0)
-        draft.candidate_selector.successor_codebook.mul_(8.0)
-    return settings, draft, load_upstream(toy.write_draft(tmp_path / "draft", draft, "verifier", "dflash2")), verifier
-
-
-def pack() -> tuple[Batch, Batch]:
-    """(ours, theirs): theirs scores a position by the mask of the predicted token, ours by that of the one before."""
-    generator = torch.Generator().manual_seed(2)
-    total = LENGTH + REST
-    tokens = torch.randint(0, 256, (total,), generator=generator)
-    states, last = torch.randn(total, 3, 64, generator=generator), torch.randn(total, 64, generator=generator)
-    place = torch.arange(total)
-    mask, document = (place >= REPLY_AT) & (place < LENGTH), (place >= LENGTH).long()
-    theirs = Batch(tokens, states, last, mask, document)
-    return Batch(tokens, states, last, mask & (place < LENGTH - 1), document), theirs
+    return upstream.make_pair(tmp_path, "dflash2", BASE | CASES[request.param], prepare=speak_up)
 
 
 @torch.no_grad()
-def test_upstream_computes_our_blocks_and_our_loss(pair, monkeypatch):
-    from speculators.losses.utils import resolve_loss_config
-
-    settings, draft, upstream, verifier = pair
-    ours, theirs = pack()
-    seen: dict[str, torch.Tensor] = {}
-    upstream.norm.register_forward_hook(lambda *called: seen.update(states=called[-1]))
-    _, loss, _ = upstream(
-        hidden_states=theirs.aux_states_SAH.flatten(1)[None],
-        input_ids=theirs.token_ids_S[None],
-        loss_mask=theirs.loss_mask_S[None],
-        verifier_last_hidden_states=theirs.last_state_SH[None],
-        document_ids=theirs.document_S[None],
-        loss_config=resolve_loss_config(settings.get("loss", "kl_div"), "eager"),
-        tv_loss_fn=resolve_loss_config("tv", "eager")["tv"][0],
-        gamma=settings.get("decay_gamma", 4.0),
-        selector_loss_alpha=settings.get("selector_weight", 1.0),
-        max_anchors=40,
+def test_upstream_computes_our_blocks_and_our_loss(pair):
+    upstream.check_blocks_and_loss(
+        pair,
+        tv_loss_fn=upstream.losses("tv")["tv"][0],
+        gamma=pair.settings.get("decay_gamma", 4.0),
+        selector_loss_alpha=pair.settings.get("selector_weight", 1.0),
     )
-    config = DFLASH2.Config(**{"speculative_tokens": 3} | settings)
-    found = DFLASH2.objective(config, verifier, draft)(ours)
-    assert float(found.loss) == pytest.approx(float(loss), rel=1e-4)
-    states = block_states(draft, ours, Anchored.of(theirs, 3, 40).anchor_R, 4)
-    theirs_RTH = seen["states"].reshape(-1, 4, 64)[: len(states)]
-    assert float((states - theirs_RTH).norm() / states.norm()) < 1e-5
 
 
 def test_a_checkpoint_that_upstream_writes_is_read_and_drafts_the_same(pair, tmp_path):
-    from harness.checkpoint.lint import checkpoint_faults
-    from harness.checkpoint.reading import open_checkpoint
-
-    _, draft, upstream, verifier = pair
-    upstream.save_pretrained(tmp_path / "theirs")
-    content, tensors = open_checkpoint(tmp_path / "theirs")
-    assert {fault.rule for fault in checkpoint_faults(content, tensors)} == {"remote-code"}
-    again = DFLASH2.restore(content, tensors, verifier)
-    tokens, states = torch.arange(9), torch.randn(8, 3, 64, generator=torch.Generator().manual_seed(0))
-    assert torch.equal(*(DFLASH2.propose(each, tokens, states, 3) for each in (draft, again)))
+    upstream.check_read_back(pair, tmp_path / "theirs")
