@@ -23,6 +23,7 @@ from collections.abc import Callable
 from importlib import metadata
 from itertools import pairwise
 from pathlib import Path
+from statistics import median
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import algorithms
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
 SIDES = ("upstream", "ours")
 SOURCES = ("word_problems", "instructions")
 PACK_TOKENS = 1024
-WARM_UP_STEPS = 5
 
 
 class Piece(NamedTuple):
@@ -248,19 +248,18 @@ def _adopt(folder: Path, speculative_tokens: int) -> None:
 
 
 def _trained(speeds: list[tuple[float, float]], losses: list[float], peak: int, steps: int) -> dict[str, Any]:
-    """The figures of one training; its first steps are left out of the speed.
+    """The figures of one training. Its speed is that of the median step: a busy moment of the machine counts once.
 
     Args:
         speeds: (tokens without padding, seconds) of each step.
     """
     if len(speeds) != steps:
         raise RuntimeError(f"{len(speeds)} steps were trained, not {steps}")
-    steady = speeds[WARM_UP_STEPS:] or speeds
     return {
         "steps": steps,
         "tokens": round(sum(tokens for tokens, _ in speeds)),
         "seconds": sum(seconds for _, seconds in speeds),
-        "tokens_per_s": sum(tokens for tokens, _ in steady) / sum(seconds for _, seconds in steady),
+        "tokens_per_s": median(tokens / seconds for tokens, seconds in speeds),
         "peak_memory_bytes": peak,
         "last_loss": sum(losses[-10:]) / len(losses[-10:]),
         "load_average": os.getloadavg(),
