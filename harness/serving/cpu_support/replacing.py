@@ -61,18 +61,16 @@ SPECULATOR_KERNELS: dict[str, Callable] = {
 
 
 class Replacement:
-    """Stands where a kernel stood, is launched like it, and counts what is left to the interpreter."""
+    """Stands where a kernel stood and is launched like it."""
 
     def __init__(self, kernel: Any, function: Callable) -> None:
         self.kernel, self.function = kernel, function
-        self.interpreted_launches = 0
 
     def __getitem__(self, grid: tuple[int, ...]) -> Callable:
         return partial(self._launch, grid)
 
     def _launch(self, grid: tuple[int, ...], *arguments: Any, **named: Any) -> None:
         if self.function(grid, *arguments, **named) is NotImplemented:
-            self.interpreted_launches += 1
             self.kernel[grid](*arguments, **named)
 
 
