@@ -20,6 +20,8 @@ from harness.serving.environment import is_cpu_build
 
 needs_cpu_build = pytest.mark.skipif(not is_cpu_build(), reason="vLLM for CUDA has no float32 attention like the CPU's")
 REPOSITORY = Path(__file__).parents[2]
+# The module of this folder that serves and records, by `algorithms.engine_runner`.
+RECORDERS = {"any": "record_drafts", "second": "record_second_runner"}
 TIMEOUT_S = 600.0  # a few seconds of work, but a busy machine imports vLLM slowly
 
 
@@ -96,7 +98,7 @@ def serve_drafts(
         root: folder that holds the verifier and the drafts, both given relative to it.
         drafts: number of auxiliary states by draft folder.
         forced: see `record_drafts`.
-        recorder: module of this folder: `record_drafts` for vLLM's first model runner, `record_second_runner`.
+        recorder: one of `RECORDERS`.
     """
     job = {"verifier": verifier, "prompts": prompts, "max_tokens": max_tokens, "forced": forced, "drafts": list(drafts)}
     (root / "job.json").write_text(json.dumps(job))

@@ -1,15 +1,10 @@
-"""EAGLE-3 in vLLM against our drafting loop; the checks are those of `parity`."""
+"""EAGLE-3 in vLLM against our drafting loop; the tests are those of `parity`."""
 
-from typing import Any
-
-import pytest
+from typing import Any, ClassVar
 
 from algorithms.eagle3.drafting import draft_steps
 from tests import toy
 from tests.interop import parity
-from tests.interop.serving import Served, needs_cpu_build
-
-pytestmark = [pytest.mark.slow, needs_cpu_build]
 
 LLAMA3_ROPE = {
     "rope_type": "llama3", "rope_theta": 10000.0, "factor": 8.0,
@@ -35,38 +30,8 @@ CASES: dict[str, dict[str, Any]] = {
 ROPE_CASES: dict[str, dict[str, Any]] = {"llama3_rope": {}, "llama3_rope_qwen3": {"architecture": "qwen3", "layers": 2}}
 
 
-@pytest.fixture(scope="module")
-def served(tmp_path_factory) -> dict[str, tuple[Any, Served]]:
-    plain = parity.serve_cases(tmp_path_factory.mktemp("plain"), "eagle3", CASES)
-    root = tmp_path_factory.mktemp("rope")
-    return plain | parity.serve_cases(root, "eagle3", ROPE_CASES, rope_parameters=LLAMA3_ROPE)
-
-
-each_case = pytest.mark.parametrize("case", [*CASES, *ROPE_CASES])
-
-
-@each_case
-def test_hidden_states_and_drafts_of_every_step_equal_vllms(served, case, record_property):
-    parity.check_every_step(*served[case], draft_steps, record_property)
-
-
-@each_case
-def test_drafting_at_all_positions_at_once_gives_vllms_drafts(served, case):
-    parity.check_all_positions_at_once("eagle3", *served[case])
-
-
-@each_case
-def test_the_checkpoint_read_back_drafts_as_vllm_does(served, case, tmp_path):
-    parity.check_read_back("eagle3", *served[case], draft_steps, tmp_path)
-
-
-@each_case
-def test_the_run_holds_what_the_comparison_needs(served, case):
-    parity.check_run(*served[case])
-
-
-@each_case
-def test_vllm_reports_the_draft_that_was_written(served, case):
-    draft, done = served[case]
-    kind = {"llama": "Eagle3LlamaForCausalLM", "qwen3": "Eagle3Qwen3ForCausalLM"}[draft.shape.layer["model_type"]]
-    parity.check_report("eagle3", draft, done, kind)
+class TestDrafting(parity.DraftingTests):
+    algorithm = "eagle3"
+    steps = staticmethod(draft_steps)
+    architectures: ClassVar = {"llama": "Eagle3LlamaForCausalLM", "qwen3": "Eagle3Qwen3ForCausalLM"}
+    groups = (({}, CASES), ({"rope_parameters": LLAMA3_ROPE}, ROPE_CASES))
