@@ -14,7 +14,7 @@ from algorithms.contract import Algorithm, Batch, VerifierWeights
 from algorithms.vocabulary import choose
 from harness.verifiers.weights import load_weights
 from tests import toy
-from tests.interop.serving import needs_cpu_build, serve_drafts
+from tests.interop.serving import RECORDERS, needs_cpu_build, serve_drafts
 
 pytestmark = [pytest.mark.slow, needs_cpu_build]
 
@@ -29,6 +29,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "peagle": {"mask_token_id": 300, "num_depths": TOKENS, "draft_vocab_size": 64},
     "dflash": {"mask_token_id": 300, "block_size": TOKENS + 1, "draft_vocab_size": 64},
     "dflash2": {"mask_token_id": 300, "block_size": TOKENS + 1, "selector_rank": 8, "selector_top_k": 4},
+    "dspark": {"mask_token_id": 300, "block_size": TOKENS, "markov_rank": 8, "draft_vocab_size": 64},
 }
 
 
@@ -98,7 +99,7 @@ def test_every_draft_of_a_memorised_reply_is_accepted(tmp_path, algorithm):
     prompt = torch.randint(0, 256, (20,), generator=torch.Generator().manual_seed(7)).tolist()
     batch = greedy_document(folder, prompt)
     toy.write_draft(tmp_path / "draft", learn_by_heart(algorithm, batch, load_weights(folder)), "verifier", algorithm)
-    recorder = {"any": "record_drafts", "second": "record_second_runner"}[algorithms.engine_runner(algorithm)]
+    recorder = RECORDERS[algorithms.engine_runner(algorithm)]
     counts = {"draft": len(AUX_LAYERS)}
     served = serve_drafts(tmp_path, "verifier", [prompt], SERVED_TOKENS, counts, False, recorder)["draft"]
     reply = batch.token_ids_S[len(prompt) :][:SERVED_TOKENS].tolist()
