@@ -89,8 +89,11 @@ def verifiers_chances(batch: Batch, place: int, kept_D: Tensor) -> Tensor:
 
 
 def assert_near(got: Tensor, want: Tensor) -> None:
-    """Equal up to float32 rounding: relative error of the whole vector, as one small entry alone says nothing."""
-    assert ((got - want).norm() / want.norm()).item() < 1e-5
+    """Equal up to float32 rounding: relative error of the whole vector, as one small entry alone says nothing.
+
+    Steps that feed their state back magnify rounding (1e-5 was seen, by the number of threads); a fault gives 1e-2.
+    """
+    assert ((got - want).norm() / want.norm()).item() < 1e-4
 
 
 def check_export_and_restore(algorithm: str, draft: nn.Module) -> None:
