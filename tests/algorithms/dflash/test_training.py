@@ -98,7 +98,7 @@ def test_the_loss_is_the_weighted_mean_over_scored_rows(weights):
     teacher = Teacher.of(verifier_weights(), draft.draft_to_target_D)
     found = loss(draft, teacher, batch, config(position_weights=weights.__name__))
     want = by_hand(draft, batch, [4, 5, 6, 7, 8, 12, 13, 14], weights)
-    assert found.loss.item() == pytest.approx(want, rel=1e-5)
+    assert found.loss.item() == pytest.approx(want, rel=1e-4)
     assert set(found.metrics) == {f"{name}_step_{k}" for name in ("loss", "agree") for k in (1, 2, 3)}
 
 
@@ -106,7 +106,7 @@ def test_another_document_in_the_pack_does_not_change_the_loss():
     draft = make_draft("dflash", block_size=4)
     teacher = Teacher.of(verifier_weights(), draft.draft_to_target_D)
     alone, both = (loss(draft, teacher, batch, config()) for batch in alone_and_twice())
-    assert both.loss.item() == pytest.approx(alone.loss.item(), rel=1e-5)
+    assert both.loss.item() == pytest.approx(alone.loss.item(), rel=1e-4)
     assert both.metrics == pytest.approx(alone.metrics, rel=1e-4)
 
 

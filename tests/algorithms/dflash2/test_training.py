@@ -67,7 +67,7 @@ def test_loss_and_gradients_equal_float64_over_the_whole_vocabulary(settings):
     draft.zero_grad()
     want, agree, recall = by_hand(draft, batch, knobs.selector_weight)
     want.backward()
-    assert found.loss.item() == pytest.approx(want.item(), rel=1e-5)
+    assert found.loss.item() == pytest.approx(want.item(), rel=1e-4)
     trained = {name for name, p in draft.named_parameters() if p.requires_grad}
     assert gradients.keys() == trained and ("lm_head.weight" in trained) == ("train_head" in settings)
     for name, parameter in draft.named_parameters():

@@ -70,7 +70,7 @@ def test_drafting_equals_the_engines_block_and_walk_computed_plainly(settings):
         got = draft_steps(draft, tokens[: last + 2], states[: last + 1], TOKENS)
         assert_near(got.output_KH, rows[unused:])
         assert got.token_ids_K.tolist() == drafts == proposals[last].tolist()
-        assert got.confidence_K.tolist() == pytest.approx(confidences, abs=1e-5)
+        assert got.confidence_K.tolist() == pytest.approx(confidences, abs=1e-4)
 
 
 def test_the_walk_follows_the_drafts_and_not_the_rows_alone():

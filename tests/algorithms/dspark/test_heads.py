@@ -26,7 +26,7 @@ def test_the_markov_bias_is_the_product_of_the_previous_tokens_row_and_the_next_
     for row, token in enumerate(previous):
         for candidate in range(DRAFT_VOCABULARY):
             want = sum(a * b for a, b in zip(w1[token], w2[candidate], strict=True))
-            assert found[row, candidate].item() == pytest.approx(want, abs=1e-5)
+            assert found[row, candidate].item() == pytest.approx(want, abs=1e-4)
 
 
 @pytest.mark.parametrize("rank", [0, RANK])
@@ -38,7 +38,7 @@ def test_the_confidence_is_one_linear_row_over_the_output_and_the_embedding(rank
     for row in range(ROWS):
         read = output[row].tolist() + embedding[row].tolist()[:rank]
         want = sum(a * b for a, b in zip(weights, read, strict=True)) + bias
-        assert found[row].item() == pytest.approx(want, abs=1e-5)
+        assert found[row].item() == pytest.approx(want, abs=1e-4)
 
 
 def test_the_confidence_is_computed_in_float32_whatever_the_compute_dtype():

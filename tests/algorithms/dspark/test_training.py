@@ -76,7 +76,7 @@ def test_the_loss_is_the_weighted_mean_of_divergence_and_surprise(layout, weight
         guesses += sum(weight * surprise(*each) for weight, each in zip(fixed, scored, strict=True))
         count += len(scored)
     found = loss(draft, teacher, batch, config)
-    assert found.loss.item() == pytest.approx((total + 0.7 * guesses) / count, rel=1e-5)
+    assert found.loss.item() == pytest.approx((total + 0.7 * guesses) / count, rel=1e-4)
 
 
 @each_layout
@@ -94,7 +94,7 @@ def test_metrics_are_means_over_the_drafts_at_a_position(layout):
             "guess": [1 / (1 + math.exp(-odds)) for *_, odds in here],
         }
         for name, values in want.items():
-            assert metrics[f"{name}_step_{k + 1}"] == pytest.approx(sum(values) / len(values), rel=1e-5)
+            assert metrics[f"{name}_step_{k + 1}"] == pytest.approx(sum(values) / len(values), rel=1e-4)
 
 
 def test_both_layouts_score_the_same_drafts_against_the_same_targets():
@@ -142,7 +142,7 @@ def test_without_a_confidence_head_the_loss_is_the_divergence_alone():
     draft, config, teacher = made(LAYOUTS[0], confidence_head=False)
     batch = pack([9], [8])
     found = loss(draft, teacher, batch, config)
-    assert found.loss.item() == pytest.approx(found.metrics["loss_step_1"], rel=1e-5)
+    assert found.loss.item() == pytest.approx(found.metrics["loss_step_1"], rel=1e-4)
     assert not any(name.startswith("guess") for name in found.metrics)
 
 

@@ -94,14 +94,14 @@ def test_the_loss_is_the_mean_divergence_of_all_entries_by_hand_in_float64():
             losses.append((log_p.exp() * (log_p - log_q)).sum())
             agree.append((depth, log_q.argmax() == log_p.argmax()))
     found = loss(draft, teacher, batch, said)
-    assert found.loss.item() == pytest.approx(torch.stack(losses).mean().item(), rel=1e-5)
+    assert found.loss.item() == pytest.approx(torch.stack(losses).mean().item(), rel=1e-4)
     assert found.loss.requires_grad
     for depth in range(3):
         hits = [bool(hit) for d, hit in agree if d == depth]
         assert found.metrics[f"agree_step_{depth + 1}"] == pytest.approx(sum(hits) / len(hits))
     counts = [sum(d == depth for d, _ in agree) for depth in range(3)]
     steps = sum(found.metrics[f"loss_step_{depth + 1}"] * count for depth, count in enumerate(counts))
-    assert steps / sum(counts) == pytest.approx(found.loss.item(), rel=1e-5)
+    assert steps / sum(counts) == pytest.approx(found.loss.item(), rel=1e-4)
 
 
 @pytest.mark.parametrize("flags", [{}, {"train_head": True, "train_embedding": True}], ids=str)
