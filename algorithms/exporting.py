@@ -3,7 +3,7 @@
 Shape letters: V = verifier vocabulary, D = draft vocabulary.
 """
 
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -15,6 +15,9 @@ from algorithms.vocabulary import from_offsets, target_mask, to_offsets
 
 # Tensors of a checkpoint that are not parameters of the draft.
 TABLES = ("d2t", "t2d", "embed_tokens.weight")
+
+# Any of the networks: all have a final norm, an output head and a draft vocabulary.
+Draft = TypeVar("Draft", bound=Any)
 
 
 def layer_config(config: DraftConfig, verifier: dict[str, Any], model_type: str, **more: Any) -> dict[str, Any]:
@@ -51,11 +54,15 @@ def layer_config(config: DraftConfig, verifier: dict[str, Any], model_type: str,
 
 
 @torch.no_grad()
-def take_over(draft: Any, verifier: VerifierWeights, train_head: bool) -> None:
-    """Start a draft's final norm and output head from the verifier's; the head is trained if asked for."""
+def take_over(draft: Draft, verifier: VerifierWeights, train_head: bool) -> Draft:
+    """Start a draft's final norm and output head from the verifier's; the head is trained if asked for.
+
+    Returns the draft.
+    """
     draft.norm.weight.copy_(verifier.final_norm_H)
     draft.lm_head.weight.copy_(verifier.head_VH[draft.draft_to_target_D])
     draft.lm_head.weight.requires_grad_(train_head)
+    return draft
 
 
 def one_window(layer: dict[str, Any]) -> int | None:

@@ -7,7 +7,6 @@ Shape letters: H = verifier width, V = verifier vocabulary, D = draft vocabulary
 
 from typing import Any, TypeVar
 
-import torch
 from torch import Tensor
 
 from algorithms.contract import VerifierWeights
@@ -20,7 +19,8 @@ from algorithms.exporting import (
     one_window,
     parameters_of,
     speculative_tokens,
-    vocabulary_tensors,
+    take_over,
+    tensors_of,
 )
 from algorithms.settings import MaskedConfig
 
@@ -48,15 +48,6 @@ def shape_settings(
         "speculative_tokens": config.speculative_tokens,
         "mask_token_id": mask,
     }
-
-
-@torch.no_grad()
-def take_over(draft: Draft, verifier: VerifierWeights, train_head: bool) -> Draft:
-    """Start the head and the final norm from the verifier's; returns the draft."""
-    draft.norm.weight.copy_(verifier.final_norm_H)
-    draft.lm_head.weight.copy_(verifier.head_VH[draft.draft_to_target_D])
-    draft.lm_head.weight.requires_grad_(train_head)
-    return draft
 
 
 def build(config: Config, verifier: VerifierWeights, draft_to_target_D: Tensor, aux_layers: list[int]) -> Backbone:
@@ -90,12 +81,6 @@ def shared_content(draft: Backbone, name: str) -> dict[str, Any]:
         "block_size": shape.block_size,
         "transformer_layer_config": shape.layer,
     }
-
-
-def tensors_of(draft: Backbone) -> dict[str, Tensor]:
-    """The trained weights, and the vocabulary map of a reduced vocabulary."""
-    tensors = {name: tensor.detach() for name, tensor in draft.state_dict().items()}
-    return tensors | vocabulary_tensors(draft.draft_to_target_D, draft.shape.layer["vocab_size"])
 
 
 def export(draft: Backbone) -> tuple[dict[str, Any], dict[str, Tensor]]:

@@ -13,11 +13,10 @@ from algorithms.dflash.export import (
     restored_settings,
     shape_settings,
     shared_content,
-    take_over,
-    tensors_of,
 )
 from algorithms.dflash2.config import Config
 from algorithms.dflash2.model import Draft, Shape
+from algorithms.exporting import take_over, tensors_of
 
 SIZES = ("conv_kernel_size", "conv_group_size", "selector_rank", "selector_top_k")
 

@@ -11,6 +11,7 @@ from algorithms.contract import VerifierWeights
 from algorithms.dflash import export as dflash
 from algorithms.dspark.config import Config
 from algorithms.dspark.model import Draft, Shape
+from algorithms.exporting import take_over, tensors_of
 
 # Our settings and the checkpoint's keys for them.
 HEAD_KEYS = {
@@ -49,7 +50,7 @@ def build(config: Config, verifier: VerifierWeights, draft_to_target_D: Tensor, 
     heads = {setting: getattr(config, setting) for setting in HEAD_KEYS}
     shape = Shape(**settings, **heads, block_size=config.block_size, causal=causal)
     draft = Draft(shape, verifier.embedding_VH, draft_to_target_D)
-    return dflash.take_over(draft, verifier, config.train_head)
+    return take_over(draft, verifier, config.train_head)
 
 
 def export(draft: Draft) -> tuple[dict[str, Any], dict[str, Tensor]]:
@@ -57,7 +58,7 @@ def export(draft: Draft) -> tuple[dict[str, Any], dict[str, Tensor]]:
     keys = {key: getattr(draft.shape, setting) for setting, key in HEAD_KEYS.items()}
     # The last key is for other trainers: the server goes by the kind of the layers and by `dflash_config`.
     keys |= {"markov_head_type": "vanilla", "sliding_window_non_causal": not draft.shape.causal}
-    return dflash.shared_content(draft, "dspark") | keys, dflash.tensors_of(draft)
+    return dflash.shared_content(draft, "dspark") | keys, tensors_of(draft)
 
 
 def restore(content: dict[str, Any], tensors: dict[str, Tensor], verifier: VerifierWeights) -> Draft:

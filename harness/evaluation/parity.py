@@ -19,6 +19,7 @@ from torch import Tensor
 
 import algorithms
 from algorithms.contract import Algorithm
+from algorithms.exporting import speculative_tokens
 from harness.checkpoint import read_checkpoint
 from harness.errors import UserError
 from harness.evaluation.settings import ParitySettings
@@ -67,7 +68,7 @@ def load_draft(folder: Path, verifier: Path, dtype: torch.dtype) -> tuple[Algori
 def predict(rows: Sequence[Row], folder: Path, verifier: Path, dtype: torch.dtype) -> tuple[list[Steps], int]:
     """(accepted drafts of each verify step by reply, K), by the reference loop on the served replies."""
     algorithm, draft, content = load_draft(folder, verifier, dtype)
-    draft_tokens = content["speculators_config"]["proposal_methods"][0]["speculative_tokens"]
+    draft_tokens = speculative_tokens(content)
     states = States(verifier, algorithm.aux_layers(content), dtype)
     found = []
     with meter("parity", len(rows), "replies") as bar, torch.no_grad():
