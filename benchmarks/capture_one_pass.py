@@ -52,9 +52,9 @@ class Part:
 
     def __init__(self, arguments: argparse.Namespace) -> None:
         from harness.capture.engine import EngineSize, Prompt, cache_bytes
-        from harness.config import Reply
         from harness.data.chat import load_tokenizer, prompt_token_ids
         from harness.files import read_jsonl
+        from harness.sections.data import Reply
         from harness.verifiers.weights import verifier_config
 
         self.arguments, self.config = arguments, verifier_config(arguments.verifier)
@@ -78,7 +78,7 @@ class Part:
     def engine(self, layer_ids: list[int]) -> Any:
         """The project's engine, with or without the tap, warmed by one token."""
         from harness.capture.engine import Engine
-        from harness.config import Reply
+        from harness.sections.data import Reply
 
         with self.clock("start"):
             made = Engine(self.arguments.verifier, "bfloat16", self.size, WINDOW, self.cache, layer_ids)
@@ -127,7 +127,7 @@ def replies(part: Part) -> dict[str, Any]:
 
 def states_by_tap(part: Part) -> dict[str, Any]:
     """Second of two passes: one forward pass over prompt and reply, states by the tap, into a shard."""
-    from harness.config import Reply
+    from harness.sections.data import Reply
 
     engine, dialogues = part.engine(part.layer_ids), part.dialogues()
     with part.clock("work"):

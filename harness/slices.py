@@ -8,8 +8,10 @@ from typing import Any
 
 import algorithms
 from harness.capture.settings import capture_settings
-from harness.config import Reply, Reproduction, Strict
+from harness.config import Reproduction
 from harness.evaluation.settings import Expected, match_settings, measure_settings, parity_settings
+from harness.sections.base import Strict
+from harness.sections.data import Reply
 from harness.serving.arguments import ngram_config
 
 

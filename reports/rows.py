@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from pathlib import Path
 
-from harness.config import Evaluate
 from harness.evaluation.statistics import paired_difference, paired_ratio, pooled_ratio
 from harness.files import replacing
+from harness.sections.evaluate import Evaluate
 from reports import metrics
 from reports.collect import BASE, NOT_IN_REPRODUCTION, Run
 from reports.formats import Load, Provenance, Score

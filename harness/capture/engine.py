@@ -15,8 +15,8 @@ from typing import Any
 
 from torch import Tensor
 
-from harness.config import Reply
 from harness.files import json_sha256
+from harness.sections.data import Reply
 from harness.serving.environment import is_cpu_build
 
 TAP = "harness.capture.tap.StateTap"

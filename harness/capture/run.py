@@ -18,12 +18,12 @@ from harness.capture.plan import Row, finished_shards, in_shards, make_key, read
 from harness.capture.preflight import check_states, estimate, refuse_if_short
 from harness.capture.settings import CaptureSettings
 from harness.capture.store import Document, fault_of, shard_name, shard_record, write_manifest, write_shard
-from harness.config import Reply
 from harness.data.chat import load_tokenizer
 from harness.errors import UserError
 from harness.files import write_json
 from harness.progress import log, meter
 from harness.provenance import collect
+from harness.sections.data import Reply
 from harness.serving.environment import is_cpu_build
 from harness.verifiers.weights import load_weights, verifier_config
 

@@ -4,7 +4,10 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from harness.config import Capture, Reply, Reproduction, Strict
+from harness.config import Reproduction
+from harness.sections.base import Strict
+from harness.sections.data import Reply
+from harness.sections.training import Capture
 
 
 class CaptureSettings(Strict):

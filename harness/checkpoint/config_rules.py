@@ -12,7 +12,7 @@ from pydantic import BaseModel, ValidationError
 
 from harness.checkpoint.findings import Rule, Saying, Subject, fault, note
 from harness.checkpoint.schema import DraftConfig, algorithm_keys
-from harness.config import explain
+from harness.faults import explain
 
 PICKLE_SUFFIXES = (".bin", ".pt", ".pth", ".pkl", ".ckpt", ".npy", ".npz")
 ROPE_NEEDS: dict[str, tuple[str, ...]] = {

@@ -7,7 +7,7 @@ from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from harness.config import Strict
+from harness.sections.base import Strict
 
 # Written by other tools, read by no server: allowed, without meaning.
 IGNORED_KEYS = frozenset(

@@ -7,7 +7,6 @@ from collections import Counter
 from pathlib import Path
 from typing import Any, Literal
 
-from harness.config import Data, PromptSource, Strict
 from harness.data.benchmarks import Unavailable
 from harness.data.chat import PromptRejected, load_tokenizer, prompt_token_ids
 from harness.data.sources import Row, question_of, rows_of
@@ -15,6 +14,8 @@ from harness.errors import UserError
 from harness.files import file_sha256, write_json, write_jsonl
 from harness.progress import log
 from harness.provenance import collect
+from harness.sections.base import Strict
+from harness.sections.data import Data, PromptSource
 
 SPLITS = ("train", "heldout")
 

@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import Any
 
-from harness.config import PromptSource
 from harness.data.benchmarks import gsm8k, mt_bench
 from harness.data.instructions import instructions
 from harness.data.word_problems import word_problems
 from harness.errors import UserError
+from harness.sections.data import PromptSource
 
 Row = dict[str, Any]
 REQUEST = 'Show the calculation and end with "#### <number>".'  # GSM8K's own form

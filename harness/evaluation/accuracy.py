@@ -15,10 +15,10 @@ from lm_eval.api.model import LM
 from lm_eval.evaluator import evaluate
 from lm_eval.tasks import TaskManager
 
-from harness.config import Accuracy
 from harness.evaluation.client import Answer
 from harness.evaluation.statistics import proportion
 from harness.progress import log
+from harness.sections.evaluate import Accuracy
 
 if TYPE_CHECKING:
     from lm_eval.api.instance import Instance

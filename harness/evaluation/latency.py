@@ -22,9 +22,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from harness.config import Latency
 from harness.evaluation.client import TIMEOUT_S, sampling_fields
 from harness.evaluation.statistics import pooled_ratio
+from harness.sections.evaluate import Latency
 
 if TYPE_CHECKING:
     from guidellm.schemas import GenerativeRequestStats

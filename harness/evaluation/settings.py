@@ -7,7 +7,10 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from harness.config import Evaluate, Reproduction, Serve, Strict
+from harness.config import Reproduction
+from harness.sections.base import Strict
+from harness.sections.evaluate import Evaluate
+from harness.sections.serve import Serve
 
 Scale = Literal["full", "smoke", "mini"]
 

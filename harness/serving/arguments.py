@@ -9,7 +9,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from harness.config import Ngram, Serve
+from harness.sections.serve import Ngram, Serve
 from harness.serving.environment import is_cpu_build
 from harness.serving.processes import HOST
 

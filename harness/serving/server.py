@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from harness.config import Serve
 from harness.errors import UserError
 from harness.progress import log as say
+from harness.sections.serve import Serve
 from harness.serving.arguments import serve_arguments, served_name
 from harness.serving.environment import vllm_environment
 from harness.serving.processes import HOST, claim_port, fetch, serving_process

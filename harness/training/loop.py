@@ -16,10 +16,10 @@ from torch import nn
 
 from algorithms.contract import Algorithm, Batch, LossOutput
 from harness.capture.store import Store
-from harness.config import Training
 from harness.errors import UserError
 from harness.files import read_jsonl, write_jsonl
 from harness.progress import log, meter
+from harness.sections.training import Training
 from harness.training import state
 from harness.training.optimizers import make_optimizers, rate_share, set_rate
 from harness.training.packing import epoch_packs, make_batch, split_rows

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from algorithms.tables import is_table
-from harness.config import Training
+from harness.sections.training import Training
 
 ADAM_BETAS = (0.9, 0.95)
 # AdamW takes smaller steps than Muon's orthogonal ones for the same progress.

@@ -2,7 +2,8 @@
 
 from typing import Any, Literal
 
-from harness.config import Strict, Training
+from harness.sections.base import Strict
+from harness.sections.training import Training
 
 
 class TrainSettings(Strict):

@@ -7,9 +7,9 @@ tokens is kept too: a check whose margin is small would fail for reasons that ar
 from pathlib import Path
 from typing import Any
 
-from harness.config import VerifierCheck
 from harness.data.chat import prompt_token_ids
 from harness.errors import UserError
+from harness.sections.verifier import VerifierCheck
 
 FLOAT32_PARAMETERS_MAX = (
     2_000_000_000  # a larger model is checked in its own dtype only: float32 would double its memory

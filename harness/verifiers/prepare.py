@@ -8,11 +8,12 @@ import json
 from pathlib import Path
 from typing import Any, Literal
 
-from harness.config import Strict, Verifier, VerifierCheck
 from harness.errors import UserError
 from harness.files import file_sha256, json_sha256, replacing_folder, write_json
 from harness.progress import log
 from harness.provenance import collect
+from harness.sections.base import Strict
+from harness.sections.verifier import Verifier, VerifierCheck
 from harness.verifiers.checks import run_checks
 from harness.verifiers.sources import KEPT_SUFFIXES, fetch, source_sha256
 

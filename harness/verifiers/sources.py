@@ -9,9 +9,9 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from harness.config import FolderVerifier, HubVerifier, Verifier, WheelVerifier
 from harness.errors import UserError
 from harness.files import file_sha256, json_sha256
+from harness.sections.verifier import FolderVerifier, HubVerifier, Verifier, WheelVerifier
 from harness.verifiers import wheel
 
 KEPT_SUFFIXES = (".json", ".safetensors", ".jinja", ".txt", ".model")

@@ -7,8 +7,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from harness.config import WheelVerifier
 from harness.errors import UserError
+from harness.sections.verifier import WheelVerifier
 
 
 def find(verifier: WheelVerifier) -> Path:

@@ -11,8 +11,8 @@ from safetensors.torch import load_file
 from algorithms.vocabulary import from_offsets
 from benchmarks.upstream_data import PACK_TOKENS, choose_rows, write_rows
 from harness.capture.store import Document, Store, shard_record, write_manifest, write_shard
-from harness.config import Training
 from harness.errors import UserError
+from harness.sections.training import Training
 from harness.training.packing import epoch_packs, split_rows
 
 WIDTH, VOCABULARY, END = 4, 50, 2

@@ -8,15 +8,9 @@ from typing import Any
 import pytest
 import yaml
 
-from harness.config import (
-    Capture,
-    load_all,
-    load_reproduction,
-    merge,
-    parse_settings,
-    reproduction_names,
-)
+from harness.config import load_all, load_reproduction, merge, parse_settings, reproduction_names
 from harness.errors import UserError
+from harness.sections.training import Capture
 from harness.yamlfile import read_yaml
 
 GOOD = read_yaml(Path(__file__).parents[1] / "toy_reproduction.yaml")

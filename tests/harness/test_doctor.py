@@ -11,8 +11,8 @@ import pytest
 from rich.console import Console
 
 from harness import doctor, runlock
-from harness.config import Needs
 from harness.errors import UserError
+from harness.sections.verifier import Needs
 
 NEEDS = Needs(cores=1, memory_gb=0.1, disk_gb=0.1)
 

@@ -1,6 +1,5 @@
 """A toy verifier with its reference states, and one thread for all tests of capture."""
 
-
 from collections.abc import Iterator
 from pathlib import Path
 

@@ -20,7 +20,7 @@ def main(folder: Path) -> None:
     from vllm.v1.core.sched.scheduler import Scheduler
 
     from harness.capture.engine import CACHE_BLOCK_TOKENS, Engine, EngineSize, Prompt
-    from harness.config import Reply
+    from harness.sections.data import Reply
     from harness.verifiers.weights import verifier_config
 
     job = json.loads((folder / "job.json").read_text())

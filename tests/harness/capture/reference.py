@@ -8,7 +8,7 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM
 
 from harness.capture.engine import Prompt, Written
-from harness.config import Reply
+from harness.sections.data import Reply
 from tests.toy import TURN_END_ID
 
 AUX_LAYERS = [1, 3, 4]

@@ -14,9 +14,10 @@ from harness.capture.engine import Written
 from harness.capture.run import capture
 from harness.capture.settings import CaptureSettings
 from harness.capture.store import MANIFEST, Store, shard_name
-from harness.config import Capture, Reply
 from harness.errors import UserError
 from harness.files import write_jsonl
+from harness.sections.data import Reply
+from harness.sections.training import Capture
 from tests.harness.capture.reference import AUX_LAYERS, LAYER_IDS, LAYERS, Reference
 
 TEXTS = ["a", "count to ten", "why", "x y z", "tell me more", "what?", "no", "yes and no"]

@@ -2,8 +2,8 @@
 
 import pytest
 
-from harness.config import Accuracy
 from harness.evaluation.client import Answer, Chat
+from harness.sections.evaluate import Accuracy
 from tests.harness.evaluation.fake_server import MODEL, Scripted, fake_server
 
 # (reply, gold answer, strict, flexible): the eight forms of answer that people saw scored wrongly.

@@ -5,8 +5,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from harness.config import Latency
 from harness.evaluation.latency import summarise
+from harness.sections.evaluate import Latency
 from tests import toy
 from tests.harness.evaluation.fake_server import MODEL, Scripted, fake_server
 

@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 import torch
 
-from harness.config import Ngram, Serve
 from harness.data.chat import load_tokenizer, prompt_token_ids
 from harness.evaluation.acceptance import benchmark, identity_checks, settled_counters
 from harness.evaluation.client import Chat
@@ -20,6 +19,7 @@ from harness.evaluation.match import compare
 from harness.evaluation.parity import run_parity
 from harness.evaluation.replies import Prompts, as_row
 from harness.evaluation.settings import ParitySettings
+from harness.sections.serve import Ngram, Serve
 from harness.serving import ngram_config, running_server
 from harness.verifiers.weights import load_weights
 from tests import toy

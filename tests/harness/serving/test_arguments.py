@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from harness.config import Ngram, Serve
+from harness.sections.serve import Ngram, Serve
 from harness.serving import arguments, ngram_config
 from harness.serving.arguments import serve_arguments
 

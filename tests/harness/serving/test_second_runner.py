@@ -13,10 +13,10 @@ from urllib.request import Request, urlopen
 import pytest
 import torch
 
-from harness.config import Serve
 from harness.data.chat import load_tokenizer, prompt_token_ids
 from harness.evaluation.acceptance import count_details, settled_counters
 from harness.evaluation.client import Chat
+from harness.sections.serve import Serve
 from harness.serving import running_server
 from harness.serving.cpu_support.replacing import KERNELS, SPECULATOR_KERNELS
 from harness.verifiers.weights import load_weights

@@ -13,8 +13,8 @@ from urllib.request import Request, urlopen
 import psutil
 import pytest
 
-from harness.config import Ngram, Serve
 from harness.errors import UserError, run_command
+from harness.sections.serve import Ngram, Serve
 from harness.serving import ServerFailed, expect, ngram_config, running_server
 
 ROOT = Path(__file__).parents[3]
@@ -22,7 +22,7 @@ SERVE = Serve(dtype="float32", max_model_len=128, max_num_seqs=2, kv_cache_gb=0.
 KILLED = """
 import sys, time
 from pathlib import Path
-from harness.config import Serve
+from harness.sections.serve import Serve
 from harness.serving import running_server
 serve = Serve(dtype="float32", max_model_len=128, max_num_seqs=2, kv_cache_gb=0.1)
 with running_server(sys.argv[1], serve, Path(sys.argv[2])) as server:

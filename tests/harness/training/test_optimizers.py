@@ -4,7 +4,7 @@ import torch
 from torch import nn
 
 from algorithms.tables import mark_table
-from harness.config import Training
+from harness.sections.training import Training
 from harness.training.optimizers import make_optimizers
 
 

