@@ -1,4 +1,4 @@
-"""Targets: `reproduce_<name>` and `reproduce_<name>_smoke` for every folder under reproductions/.
+"""Targets: `reproduce_<name>` for every folder under reproductions/, with `_smoke` or `_mini` where it has that section.
 
 Run from the repository root, for example `snakemake --cores all reproduce_smollm2_135m`. The steps are in harness/rules/;
 profiles/default/ is read by itself. Without a target it prints the targets.
@@ -14,7 +14,7 @@ include: "harness/rules/common.smk"
 
 wildcard_constraints:
     target="|".join(RUNS),
-    model="|".join(sorted({run.name for run in RUNS.values()})),
+    model="|".join(sorted({run.model for run in RUNS.values()})),
     algorithm="|".join(algorithms.NAMES),
     variant="|".join(["none", "ngram", *algorithms.NAMES]),
 

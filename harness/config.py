@@ -14,17 +14,13 @@ import algorithms
 from harness.agreement import disagreements
 from harness.errors import UserError
 from harness.faults import explain
+from harness.recipes import REPRODUCTIONS, at_scale, read_recipe, reproduction_names, scales_of
 from harness.sections.base import Strict
 from harness.sections.data import Data
 from harness.sections.evaluate import Evaluate, Gates
 from harness.sections.serve import Ngram, Serve
 from harness.sections.training import Capture, Training
 from harness.sections.verifier import Needs, Verifier, VerifierCheck
-from harness.yamlfile import read_yaml
-
-REPRODUCTIONS = Path("reproductions")
-SCALES = ("full", "smoke")
-
 
 SettingsModel = TypeVar("SettingsModel", bound=BaseModel)
 
@@ -52,18 +48,14 @@ class Reproduction(Strict):
         return self.name if self.scale == "full" else f"{self.name}_{self.scale}"
 
     @property
+    def model(self) -> str:
+        """Name of the verifier's folder under models/: a miniature has one of its own, smoke shares that of full."""
+        return self.target if self.scale == "mini" else self.name
+
+    @property
     def variants(self) -> list[str]:
         """What is served and measured: no speculation first, then n-gram, then every algorithm."""
         return ["none", "ngram", *self.algorithms]
-
-
-def merge(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
-    """`base` with `changes` laid over it, section by section; lists are replaced whole."""
-    merged = dict(base)
-    for key, value in changes.items():
-        both = isinstance(value, dict) and isinstance(merged.get(key), dict)
-        merged[key] = merge(merged[key], value) if both else value
-    return merged
 
 
 def validate(model: type[SettingsModel], content: Any, source: str) -> SettingsModel:
@@ -93,28 +85,17 @@ def _checked_algorithms(reproduction: Reproduction, source: str) -> None:
 
 
 def load_reproduction(name: str, scale: str = "full", folder: Path = REPRODUCTIONS) -> Reproduction:
-    """Read `<folder>/<name>/reproduction.yaml` at `scale`: the `smoke:` section is laid over the rest for smoke.
+    """Read `<folder>/<name>/reproduction.yaml` at `scale`; `harness.recipes` says what lies over what.
 
     Raises:
         UserError: no such reproduction, or what is wrong in the file, one line per fault.
     """
+    return _checked(read_recipe(name, folder), name, scale, folder)
+
+
+def _checked(recipe: dict[str, Any], name: str, scale: str, folder: Path) -> Reproduction:
     path = folder / name / "reproduction.yaml"
-    if not path.exists():
-        known = ", ".join(reproduction_names(folder)) or "none"
-        raise UserError(f"{path}: no such file. Fix: use one of: {known}")
-    content = read_yaml(path)
-    changes = content.pop("smoke", None)
-    for key in ("name", "scale"):
-        if key in content:
-            raise UserError(f"{path}: {key}: is not set in the file. Fix: leave it out; folder and target give it")
-    if scale == "smoke":
-        if not isinstance(changes, dict):
-            raise UserError(f"{path}: smoke: missing. Fix: add a smoke section with what differs")
-        if shared := {"verifier", "verifier_checks"} & changes.keys():
-            raise UserError(
-                f"{path}: smoke.{sorted(shared)[0]}: both scales share the verifier. Fix: leave it out there"
-            )
-        content = merge(content, changes)
+    content = at_scale(recipe, scale, path)
     source = str(path) if scale == "full" else f"{path} with its {scale} section"
     reproduction = validate(Reproduction, content | {"name": name, "scale": scale}, source)
     _checked_algorithms(reproduction, source)
@@ -123,21 +104,17 @@ def load_reproduction(name: str, scale: str = "full", folder: Path = REPRODUCTIO
     return reproduction
 
 
-def reproduction_names(folder: Path = REPRODUCTIONS) -> list[str]:
-    """Names of all reproductions in `folder`."""
-    return sorted(path.parent.name for path in folder.glob("*/reproduction.yaml"))
-
-
 def load_all(folder: Path = REPRODUCTIONS) -> dict[str, Reproduction]:
-    """Every reproduction at every scale, by target.
+    """Every reproduction at every scale that it has, by target.
 
     Raises:
         UserError: there is none, one is at fault, or two have the same target.
     """
     loaded: dict[str, Reproduction] = {}
     for name in reproduction_names(folder):
-        for scale in SCALES:
-            reproduction = load_reproduction(name, scale, folder)
+        recipe = read_recipe(name, folder)
+        for scale in scales_of(recipe):
+            reproduction = _checked(recipe, name, scale, folder)
             if reproduction.target in loaded:
                 raise UserError(
                     f"{folder / name}: target {reproduction.target} is taken. Fix: give the folder another name"

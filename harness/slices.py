@@ -29,8 +29,9 @@ def as_json(content: Any) -> str:
 
 
 def verifier(reproduction: Reproduction) -> dict[str, Any]:
-    """For `harness.verifiers`. The folder is shared by all scales, so that the scale says `full` for each."""
-    return {"verifier": reproduction.verifier, "checks": reproduction.verifier_checks, "scale": "full"}
+    """For `harness.verifiers`. Smoke shares the folder of full, so that the scale says `full` for both."""
+    scale = "mini" if reproduction.scale == "mini" else "full"
+    return {"verifier": reproduction.verifier, "checks": reproduction.verifier_checks, "scale": scale}
 
 
 def data(reproduction: Reproduction) -> dict[str, Any]:
@@ -78,5 +79,5 @@ def parity(reproduction: Reproduction) -> dict[str, Any]:
 
 
 def whole(reproduction: Reproduction) -> dict[str, Any]:
-    """Everything, defaults and smoke changes filled in: kept beside the results; the report runs again with it."""
+    """Everything, defaults and the changes of the scale filled in: kept beside the results for the report."""
     return reproduction.model_dump()

@@ -12,9 +12,10 @@ from typing import Any, TypeVar
 import yaml
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
-from harness.config import REPRODUCTIONS, SCALES, Reproduction, load_reproduction
+from harness.config import Reproduction, load_reproduction
 from harness.errors import UserError
 from harness.files import file_sha256
+from harness.recipes import REPRODUCTIONS, SCALES
 from reports import formats
 
 BASE = "none"

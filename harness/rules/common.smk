@@ -55,7 +55,7 @@ def needs(field, factor=1):
 
 
 def verifier_folder(wildcards):
-    return f"models/{RUNS[wildcards.target].name}"
+    return f"models/{RUNS[wildcards.target].model}"
 
 
 def verifier_record(wildcards):

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 import yaml
 
-from harness.config import load_all, load_reproduction, merge, parse_settings, reproduction_names
+from harness.config import load_all, load_reproduction, parse_settings
 from harness.errors import UserError
+from harness.recipes import read_recipe, reproduction_names, scales_of
 from harness.sections.training import Capture
 from harness.yamlfile import read_yaml
 
@@ -43,16 +44,22 @@ def _changed(place: str, value: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", reproduction_names())
-def test_every_reproduction_loads_at_both_scales(name: str):
-    full, smoke = load_reproduction(name), load_reproduction(name, "smoke")
-    assert full.target == name and smoke.target == f"{name}_smoke"
+def test_every_reproduction_loads_at_every_scale_that_it_has(name: str):
+    full = load_reproduction(name)
+    assert full.target == name == full.model
     assert full.variants[:2] == ["none", "ngram"] and set(full.variants[2:]) == set(full.algorithms)
-    assert sum(each.rows for each in smoke.data.train) < sum(each.rows for each in full.data.train)
-    assert full.verifier == smoke.verifier
+    for scale in scales_of(read_recipe(name))[1:]:
+        small = load_reproduction(name, scale)
+        assert small.target == f"{name}_{scale}"
+        assert sum(each.rows for each in small.data.train) < sum(each.rows for each in full.data.train)
+        assert (small.verifier == full.verifier) == (small.model == full.model) == (scale == "smoke")
 
 
 def test_all_reproductions_are_listed_by_target():
-    assert set(load_all()) == {f"{name}{scale}" for name in reproduction_names() for scale in ("", "_smoke")}
+    scales = {name: scales_of(read_recipe(name)) for name in reproduction_names()}
+    wanted = {f"{name}_{scale}".removesuffix("_full") for name, each in scales.items() for scale in each}
+    assert set(load_all()) == wanted
+    assert {"smollm2_135m", "smollm2_135m_smoke"} <= wanted
 
 
 FAULTS = [
@@ -159,12 +166,6 @@ def test_two_reproductions_with_the_same_target_are_refused(tmp_path: Path):
 def test_a_folder_without_reproductions_is_refused(tmp_path: Path):
     with pytest.raises(UserError, match="holds no reproduction"):
         load_all(tmp_path)
-
-
-def test_merging_goes_section_by_section_and_replaces_lists():
-    base = {"a": {"x": 1, "y": [1, 2]}, "b": 1}
-    assert merge(base, {"a": {"y": [3]}, "c": 2}) == {"a": {"x": 1, "y": [3]}, "b": 1, "c": 2}
-    assert base == {"a": {"x": 1, "y": [1, 2]}, "b": 1}
 
 
 def test_settings_given_as_json_are_checked_like_those_of_a_file():
