@@ -19,6 +19,8 @@ from harness.recipes import REPRODUCTIONS, SCALES
 from reports import formats
 
 BASE = "none"
+# Folders of checks that a run may lack: every JSON file in them may bring `figures` into the long table.
+OPTIONAL = ("lossless", "speed")
 NOT_IN_REPRODUCTION = "not part of this reproduction"
 
 Model = TypeVar("Model", bound=BaseModel)
@@ -37,7 +39,8 @@ class Cost:
 class Run:
     """All result files of one run. Dictionaries go by variant; `provenance` and `sha256` by path inside `folder`.
 
-    `steps` holds, by source, the accepted tokens of every verify step of every reply.
+    `steps` holds, by source, the accepted tokens of every verify step of every reply; `extras` what the optional
+    checks left, by path.
     """
 
     folder: Path
@@ -54,6 +57,7 @@ class Run:
     parity: dict[str, formats.ParityFile] = field(default_factory=dict)
     training: dict[str, formats.TrainingSummary] = field(default_factory=dict)
     curves: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    extras: dict[str, formats.ExtraFile] = field(default_factory=dict)
     costs: list[Cost] = field(default_factory=list)
     provenance: dict[str, formats.Provenance] = field(default_factory=dict)
     sha256: dict[str, str] = field(default_factory=dict)
@@ -197,6 +201,9 @@ def load_run(folder: Path, name: str, reproductions: Path = REPRODUCTIONS) -> Ru
     )
     for variant in reproduction.variants:
         _read_variant(run, reader, variant)
+    for path in sorted(path for name in OPTIONAL for path in (folder / name).glob("*.json")):
+        name = path.relative_to(folder).as_posix()
+        run.extras[name] = reader.read(name, formats.ExtraFile)
     reader.check_scale(reproduction.scale)
     run.provenance, run.sha256 = reader.provenance, reader.sha256
     return run

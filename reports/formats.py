@@ -141,6 +141,13 @@ class LatencyFile(Part):
     concurrency: dict[str, Load]
 
 
+class ServerSettings(Part):
+    """What the server ran with; `support` lists what was added to the engine, `engine` what it says of itself."""
+
+    support: list[str] = []
+    engine: dict[str, Any] = {}
+
+
 class ServerFile(Part):
     """measured/<variant>/server.json: the server's own report."""
 
@@ -149,6 +156,9 @@ class ServerFile(Part):
     verifier: str | None
     max_model_len: int
     startup_s: float
+    dtype: str | None = None
+    command: list[str] = []
+    settings: ServerSettings = ServerSettings()
 
 
 class Difference(Part):
@@ -238,12 +248,40 @@ class SourcesFile(Part):
     sources: list[Source]
 
 
+class ExtraFigure(Part):
+    """One figure of an optional file as it enters results.csv; without a value, `note` says why."""
+
+    metric: str
+    benchmark: str = ""
+    variant: str | None = None
+    value: float | None = None
+    low: float | None = None
+    high: float | None = None
+    n: int | None = None
+    note: str = ""
+
+
+class ExtraFile(Part):
+    """<folder>/<name>.json of a check that a run may lack. A figure without `variant` is of variant <name>."""
+
+    figures: list[ExtraFigure] = []
+    not_run: str | None = None
+
+
 class Published(Part):
-    """One figure of others in reproductions/<name>/published.yaml."""
+    """One figure of others in reproductions/<name>/published.yaml.
+
+    k = draft tokens per step; None where the source does not say, as for `temperature`.
+    """
 
     algorithm: str
     metric: str
     benchmark: str
     value: Any
+    verifier: str = ""
+    draft: str | None = None
+    k: int | None = None
+    temperature: float | None = None
     conditions: Any = Field(default="")
     source: str
+    quality: str = ""

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from reports.collect import Run
-from reports.metrics import METRICS, base_name, spread, written
+from reports.metrics import described, spread, written
 from reports.rows import Results, Row
 
 MET, MISSED = "met", "missed"
@@ -39,7 +39,7 @@ def check_gates(run: Run, results: Results) -> list[Gate]:
 
 def _gate(variant: str, metric: str, benchmark: str, wanted: str, row: Row | None, passed: bool) -> Gate:
     """A gate on one row; without a value it is missed, whatever `passed` says."""
-    name = METRICS[base_name(metric)].label
+    name = described(metric).label
     if metric.startswith("speedup_c"):
         name += f" at concurrency {metric.removeprefix('speedup_c')}"
     if row is None or row.value is None:

@@ -1,95 +1,182 @@
-"""What every metric means, its unit, and how its values are written: the one place for all tables and pages.
+"""What every metric means, its unit, how it is pooled and where it is shown: the one place for all tables and pages.
 
-A metric measured per percentile, concurrency or draft position carries it at its end (`itl_ms_p50_c8`); `base_name`
-drops it.
+A metric measured per percentile, load or draft position carries it at its end (`itl_ms_p50_c8`); `parse` takes such a
+name apart. A new metric needs an entry here and rows; it then stands in "All figures", and with a `chart` it is drawn.
 """
 
 import re
 from dataclasses import dataclass
 
+# What the letter before the last number of a metric's name counts; without a letter it is the draft position.
+AXES = {"": "draft position", "c": "requests at once", "k": "draft tokens per step", "r": "requests per second"}
+PERCENTILES = {"p50": "median", "p95": "95th percentile", "p99": "99th percentile"}
+_NAME = re.compile(r"(?P<base>.+?)(?:_(?P<percentile>p\d+))?(?:_(?P<axis>[ckr]?)(?P<at>\d+(?:\.\d+)?))?")
+
 
 @dataclass(frozen=True)
 class Metric:
-    """Name on the page, unit in results.csv, and a definition in one or two sentences."""
+    """Name on the page, unit in results.csv, a definition in one or two sentences, and how to read and show it.
+
+    Args:
+        better: `higher`, `lower`, or nothing where neither is better.
+        pooled: over what the figure is taken, and how.
+        section: id of the page's section that draws it.
+        chart: `benchmark` for one panel with a place per benchmark, `axis` for one panel per benchmark over what the
+            end of the name counts, `category` for one panel per benchmark over its categories; nothing for no figure.
+        line: value of the dashed line in the figure.
+    """
 
     label: str
     unit: str
     meaning: str
+    better: str = ""
+    pooled: str = ""
+    section: str = ""
+    chart: str = ""
+    line: float | None = None
+
+
+@dataclass(frozen=True)
+class Name:
+    """A metric's name taken apart: `itl_ms_p50_c8` is (itl_ms, p50, c, 8)."""
+
+    base: str
+    percentile: str = ""
+    axis: str = ""
+    at: float | None = None
 
 
 METRICS = {
     "acceptance_length": Metric(
         "Acceptance length",
         "tokens",
-        "Tokens that one verify step yields: 1 + accepted draft tokens / verify steps, pooled over all steps of a "
-        "benchmark. The 1 is the verifier's own token, so 1.00 means that no draft was ever accepted. Verify steps in "
-        "which nothing was drafted are not counted, which flatters look-up methods.",
+        "Tokens that one verify step yields: 1 + accepted draft tokens / verify steps. The 1 is the verifier's own "
+        "token, so 1.00 means that no draft was ever accepted. Verify steps in which nothing was drafted are not "
+        "counted, which flatters look-up methods.",
+        better="higher",
+        pooled="over all verify steps of a benchmark",
+        section="acceptance",
+        chart="benchmark",
+        line=1.0,
     ),
     "acceptance_rate_position": Metric(
         "Acceptance per position",
         "share",
         "Share of all verify steps in which the draft token at this position was accepted, and with it all before it. "
         "The positions add up to the acceptance length minus 1.",
+        better="higher",
+        pooled="over all verify steps of a benchmark",
+        section="acceptance",
+        chart="axis",
     ),
     "emitted_tokens_per_step": Metric(
         "Emitted tokens per step",
         "tokens",
         "Tokens in the replies / verify steps: the acceptance length without what was accepted past a reply's end.",
+        better="higher",
+        pooled="over all verify steps of a benchmark",
     ),
     "accuracy_strict": Metric(
         "Accuracy, strict",
         "share",
         "Share of problems whose answer stands in the demanded form (#### N) and is right, by lm-eval.",
+        better="higher",
+        pooled="over problems",
     ),
     "accuracy_flexible": Metric(
         "Accuracy, flexible",
         "share",
         "Share of problems where the last number in the reply is the right answer, by lm-eval.",
+        better="higher",
+        pooled="over problems",
     ),
     "accuracy_difference": Metric(
         "Accuracy against the base",
         "share",
         "Paired difference on the same problems: this variant minus no speculation. Shown in percentage points.",
+        better="higher",
+        pooled="over problems, in pairs",
     ),
     "output_match_exact": Metric(
         "Output match, exact",
         "share",
         "Share of greedy replies whose token ids all equal those served without speculation.",
+        better="higher",
+        pooled="over replies",
     ),
     "output_match_benign": Metric(
         "Output match, near ties",
         "count",
         "Replies that first differ where the verifier itself is undecided: the log-probabilities of its two likeliest "
         "tokens lie closer than the limit.",
+        pooled="over replies",
     ),
     "output_match_faults": Metric(
         "Output match, faults",
         "count",
         "Replies that first differ anywhere else. One fault means that the output is not the verifier's.",
+        better="lower",
+        pooled="over replies",
     ),
     "tokens_per_s": Metric(
         "Tokens per second",
         "tokens/s",
         "Concurrency × output tokens / summed time of the requests, warm-up excluded, measured by GuideLLM.",
+        better="higher",
+        pooled="over all tokens of a load",
+        section="speed",
+        chart="axis",
     ),
     "speedup": Metric(
         "Speed-up",
         "ratio",
         "Tokens per second / tokens per second without speculation, paired by prompt, at the same concurrency.",
+        better="higher",
+        pooled="over all tokens of a load, in pairs",
+        section="speed",
+        chart="axis",
+        line=1.0,
     ),
-    "ttft_ms": Metric("Time to first token", "ms", "From sending a request to its first token."),
-    "itl_ms": Metric("Inter-token latency", "ms", "First to last token of a request / (output tokens - 1)."),
-    "request_s": Metric("Request latency", "s", "From sending a request to its last token."),
+    "ttft_ms": Metric(
+        "Time to first token",
+        "ms",
+        "From sending a request to its first token.",
+        better="lower",
+        pooled="over requests",
+        section="speed",
+        chart="axis",
+    ),
+    "itl_ms": Metric(
+        "Inter-token latency",
+        "ms",
+        "First to last token of a request / (output tokens - 1).",
+        better="lower",
+        pooled="over requests",
+        section="speed",
+        chart="axis",
+    ),
+    "request_s": Metric(
+        "Request latency",
+        "s",
+        "From sending a request to its last token.",
+        better="lower",
+        pooled="over requests",
+        section="speed",
+        chart="axis",
+    ),
     "parity_gap": Metric(
         "Parity gap",
         "tokens",
         "Acceptance length that the exported draft reaches in the reference loop, minus the served one, on the same "
         "replies and within their ends. An interval that stays off zero by more than the margin in the gate means that "
         "the server does not run the draft that was trained.",
+        pooled="over verify steps, in pairs of replies",
     ),
-    "training_seconds": Metric("Training time", "s", "Wall time of the optimisation."),
+    "training_seconds": Metric("Training time", "s", "Wall time of the optimisation.", better="lower"),
     "training_tokens": Metric("Training tokens", "tokens", "Tokens that the optimisation saw, all epochs together."),
-    "training_peak_memory_bytes": Metric("Training memory", "bytes", "Peak memory of the training process."),
+    "training_peak_memory_bytes": Metric(
+        "Training memory", "bytes", "Peak memory of the training process.", better="lower"
+    ),
     "draft_parameters": Metric("Draft parameters", "count", "Parameters of the draft."),
 }
 
@@ -105,18 +192,46 @@ _STYLES = {
     "tokens": "{:.2f}",
     "ms": "{:.0f}",
     "s": "{:.2f}",
+    "p": "{:.3f}",
+    "nats": "{:.3f}",
 }
+
+
+def parse(metric: str) -> Name:
+    """A metric's name taken apart; accuracy differences of all extractions have one base."""
+    found = _NAME.fullmatch(metric)
+    if found is None:
+        return Name(metric)
+    base = re.sub(r"^accuracy_[a-z]+_difference$", "accuracy_difference", found["base"])
+    at = None if found["at"] is None else float(found["at"])
+    return Name(base, found["percentile"] or "", found["axis"] or "", at)
 
 
 def base_name(metric: str) -> str:
     """`itl_ms` for `itl_ms_p50_c1`, `accuracy_difference` for `accuracy_strict_difference`: a key of `METRICS`."""
-    bare = re.sub(r"(_p\d+)?(_c\d+|_\d+)?$", "", metric)
-    return re.sub(r"^accuracy_[a-z]+_difference$", "accuracy_difference", bare)
+    return parse(metric).base
+
+
+def described(metric: str) -> Metric:
+    """The description of a metric; one that this version does not know is shown under its own name."""
+    base = base_name(metric)
+    return METRICS.get(base) or Metric(base.replace("_", " "), "", "Not described in this version.")
+
+
+def place(metric: str) -> str:
+    """What stands behind a metric's base name: `median, 8 requests at once`; nothing for a plain metric."""
+    name = parse(metric)
+    told = [PERCENTILES.get(name.percentile, name.percentile)] if name.percentile else []
+    if name.at is not None:
+        told.append(f"{AXES[name.axis]} {name.at:g}" if not name.axis else f"{name.at:g} {AXES[name.axis]}")
+    if name.base == "accuracy_difference":
+        told.append(metric.split("_")[1])
+    return ", ".join(told)
 
 
 def unit(metric: str) -> str:
     """Unit of a metric, as results.csv says it."""
-    return METRICS[base_name(metric)].unit
+    return described(metric).unit
 
 
 def duration(seconds: float) -> str:
@@ -159,5 +274,6 @@ def written(metric: str, value: float) -> str:
         return duration(value)
     if name == "training_peak_memory_bytes":
         return f"{value / 2**30:.2f} GiB"
-    style = _STYLES.get(METRICS[name].unit)
-    return count(value) if style is None or name == "training_tokens" else style.format(value)
+    style = _STYLES.get(described(metric).unit, "{:.4g}")
+    whole = described(metric).unit == "count" or name == "training_tokens"
+    return count(value) if whole else style.format(value)

@@ -7,7 +7,7 @@ import csv
 import io
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from harness.evaluation.statistics import paired_difference, paired_ratio, pooled_ratio
 from harness.files import replacing
@@ -81,9 +81,14 @@ class Results:
         return row.value if row else None
 
     def measured(self, metric: str) -> list[str]:
-        """Benchmarks on which some variant has a value of the metric, in order of appearance."""
+        """Benchmarks on which some variant has a value of the metric, in order of appearance; no categories."""
         found = [row.benchmark for row in self.rows if row.metric == metric and row.value is not None]
-        return list(dict.fromkeys(found))
+        return list(dict.fromkeys(benchmark for benchmark in found if "/" not in benchmark))
+
+    def categories(self, metric: str) -> list[str]:
+        """Parts of benchmarks, `word_problems/give`, on which some variant has a value of the metric."""
+        found = [row.benchmark for row in self.rows if row.metric == metric and row.value is not None]
+        return list(dict.fromkeys(benchmark for benchmark in found if "/" in benchmark))
 
     def not_run(self) -> list[Row]:
         """Rows without a value."""
@@ -96,6 +101,11 @@ def make_rows(run: Run) -> Results:
     for variant in run.reproduction.variants:
         for source, figures in _figures(run, variant):
             rows += [_row(run, variant, figure, run.provenance[source]) for figure in figures]
+    for source, extra in run.extras.items():
+        for found in extra.figures:
+            variant = found.variant or PurePosixPath(source).stem
+            figure = Figure(**found.model_dump(exclude={"variant"}))
+            rows.append(_row(run, variant, figure, run.provenance[source]))
     absent = [Figure("acceptance_length", note=f"not run: {NOT_IN_REPRODUCTION}")]
     missing = [variant for variant in BASELINES if variant not in run.reproduction.variants]
     anchor = run.provenance[f"measured/{BASE}/acceptance.json"]

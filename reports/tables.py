@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from reports.cells import DASH, Cell, Table, figure, interval, name, numbers, plain, texts
 from reports.collect import BASE, Run
 from reports.gates import Gate
-from reports.metrics import METRICS, base_name, count, duration, written
+from reports.metrics import count, described, duration, written
 from reports.names import benchmark_label, split_label, variant_label
 from reports.rows import BASELINES, LATENCY_FIELDS, Results
 
@@ -205,7 +205,7 @@ def not_run(run: Run, results: Results) -> Table:
             table.rows.append([what, Cell(benchmark_label(source.source)), Cell(f"not run: {source.not_run}")])
     grouped: dict[tuple[str, str, str], list[str]] = {}
     for row in results.not_run():
-        grouped.setdefault((METRICS[base_name(row.metric)].label, row.benchmark, row.note), []).append(row.variant)
+        grouped.setdefault((described(row.metric).label, row.benchmark, row.note), []).append(row.variant)
     for (label, benchmark, note), variants in grouped.items():
         listed = ", ".join(dict.fromkeys(map(variant_label, variants)))
         unserved = variants[0] in BASELINES and variants[0] not in run.reproduction.variants
