@@ -24,13 +24,13 @@ def disagreements(run: "Reproduction") -> Iterator[str]:
 
 def _listed_twice(run: "Reproduction") -> Iterator[str]:
     for section in ("train", "heldout"):
-        names = [each.source for each in getattr(run.data, section)]
+        names = [each.name for each in getattr(run.data, section)]
         for name in sorted({name for name in names if names.count(name) > 1}):
             yield f"data.{section}: {name} is listed twice. Fix: add the rows up in one entry"
 
 
 def _unknown_benchmarks(run: "Reproduction") -> Iterator[str]:
-    listed = {each.source for each in run.data.heldout}
+    listed = {each.name for each in run.data.heldout}
     wanted: dict[str, Sequence[str]] = {
         "evaluate.latency.benchmark": [run.evaluate.latency.benchmark],
         "evaluate.accuracy.tasks": run.evaluate.accuracy.tasks,

@@ -27,9 +27,9 @@ def _is_model(annotation: Any) -> bool:
 
 
 def _has_tag(model: type[BaseModel], tag: Any) -> bool:
-    """Whether one of the model's fields can only be `tag`: pydantic puts it into the location of a tagged union."""
+    """Whether one of the model's fields names kinds, `tag` among them: it stands in the location of a tagged union."""
     fields = model.model_fields.values()
-    return any(get_origin(field.annotation) is Literal and get_args(field.annotation) == (tag,) for field in fields)
+    return any(get_origin(field.annotation) is Literal and tag in get_args(field.annotation) for field in fields)
 
 
 def _step(annotation: Any, part: Any) -> tuple[Any, bool]:

@@ -1,10 +1,11 @@
 """GSM8K and MT-Bench from the folder that the configuration names, or from the hub at a pinned commit.
 
-Called by `sources.py`. Neither is part of the project; where they cannot be had, `Unavailable` says why.
+Called by `sources.py`, `local_or_hub` also by `conversations.py`. None of these sets is part of the project; where they
+cannot be had, `Unavailable` says why.
 """
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,12 +33,24 @@ def mt_bench(folder: str | None) -> list[dict[str, Any]]:
 
 
 def _records(name: str, folder: str | None, file: str, split: str) -> list[dict[str, Any]]:
+    repository, config, revision = HUB[name]
+    return list(local_or_hub(folder, file, lambda: _download(repository, config, revision, split)))
+
+
+def local_or_hub(
+    folder: str | None, file: str, download: Callable[[], Sequence[dict[str, Any]]]
+) -> Sequence[dict[str, Any]]:
+    """The JSON lines of `file` in `folder` where there is one, else what `download` gives.
+
+    Raises:
+        Unavailable: neither is to be had.
+    """
     if folder is not None:
         path = Path(folder) / file
         if path.is_file():
             return _read(path)
     try:
-        return _download(*HUB[name], split)
+        return download()
     except Unavailable as error:
         local = "data.folder is not set" if folder is None else f"{Path(folder) / file} does not exist"
         raise Unavailable(f"{local}, and {error}") from None
@@ -64,12 +77,21 @@ def _reach_hub() -> None:
 
 
 def _download(repository: str, config: str, revision: str, split: str) -> list[dict[str, Any]]:
+    return list(from_hub(repository, revision, split, name=config))
+
+
+def from_hub(repository: str, revision: str, split: str, **which: Any) -> Sequence[dict[str, Any]]:
+    """The rows of a data set on the hub; `which` names one of its configurations or files.
+
+    Raises:
+        Unavailable: no network, no such set, commit or split.
+    """
     _reach_hub()
     from datasets import load_dataset
     from datasets.exceptions import DatasetsError
 
     load: Callable[..., Any] = load_dataset
     try:
-        return list(load(repository, config, split=split, revision=revision))
+        return load(repository, split=split, revision=revision, **which)
     except (DatasetsError, OSError, ValueError) as error:  # ValueError: offline and not cached
         raise Unavailable(f"the hub does not give {repository} ({type(error).__name__})") from None

@@ -15,7 +15,7 @@ from harness.files import file_sha256, write_json, write_jsonl
 from harness.progress import log
 from harness.provenance import collect
 from harness.sections.base import Strict
-from harness.sections.data import Data, PromptSource
+from harness.sections.data import AnySource, Data
 
 SPLITS = ("train", "heldout")
 
@@ -35,27 +35,29 @@ def prepare(settings: Settings, verifier: Path, folder: Path) -> dict[str, Any]:
             template refuses too many.
     """
     tokenizer = load_tokenizer(verifier)
-    splits: dict[str, list[Row]] = {}
-    entries: list[dict[str, Any]] = []
-    for split in SPLITS:
-        splits[split] = []
+    splits: dict[str, list[Row]] = {split: [] for split in SPLITS}
+    entries: dict[str, list[dict[str, Any]]] = {split: [] for split in SPLITS}
+    for split in reversed(SPLITS):  # what is held out first: chat sets leave it out
+        held_out = {question_of(row) for row in splits["heldout"]}
         for source in getattr(settings.data, split):
-            rows, entry = _one_source(source, split, settings.data, tokenizer)
+            rows, entry = _one_source(source, split, settings.data, tokenizer, held_out)
             splits[split] += rows
-            entries.append(entry)
+            entries[split].append(entry)
             done = entry["not_run"] or f"{entry['rows']} prompts"
-            log(f"{split}: {source.source}: {done}{_said(entry['dropped'])}")
+            log(f"{split}: {source.name}: {done}{_said(entry['dropped'])}")
         if not splits[split]:
             raise UserError(
                 f"data.{split}: the data set is empty. Fix: list a source that can be had, such as word_problems"
             )
     _refuse_leaks(splits)
-    return _write(splits, entries, settings, folder)
+    return _write(splits, [entry for split in SPLITS for entry in entries[split]], settings, folder)
 
 
-def _one_source(source: PromptSource, split: str, data: Data, tokenizer: Any) -> tuple[list[Row], dict[str, Any]]:
+def _one_source(
+    source: AnySource, split: str, data: Data, tokenizer: Any, held_out: set[str]
+) -> tuple[list[Row], dict[str, Any]]:
     entry = {
-        "source": source.source,
+        "source": source.name,
         "split": split,
         "rows_asked": source.rows,
         "rows": 0,
@@ -63,18 +65,18 @@ def _one_source(source: PromptSource, split: str, data: Data, tokenizer: Any) ->
         "dropped": {},
     }
     try:
-        rows = rows_of(source, split == "heldout", data.folder, data.seed)
+        rows = rows_of(source, split == "heldout", data.folder, data.seed, held_out)
     except Unavailable as error:
         if not source.optional:
             raise UserError(
-                f"data.{split}: {source.source}: {error}. "
+                f"data.{split}: {source.name}: {error}. "
                 "Fix: set data.folder, connect once, or mark the source `optional: true`"
             ) from None
         return [], entry | {"not_run": str(error)}
     kept, lengths, dropped = _renderable(rows, data.system_prompt, tokenizer)
     if len(rows) - len(kept) > data.dropped_share_max * len(rows):
         raise UserError(
-            f"data.{split}: {source.source}: {len(rows) - len(kept)} of {len(rows)} prompts dropped{_said(dropped)}. "
+            f"data.{split}: {source.name}: {len(rows) - len(kept)} of {len(rows)} prompts dropped{_said(dropped)}. "
             f"Fix: change the source or the system prompt, or raise data.dropped_share_max ({data.dropped_share_max})"
         )
     sizes = {

@@ -1,43 +1,45 @@
-"""Every prompt source by name: rows of a split, in an order that the seed decides.
+"""Every prompt source: rows of a split, in an order that the seed decides.
 
 Called by `prepare.py`. A row: id, source, messages, answer (ends in `#### N`) or None, category or None; `turns` holds
 later user turns where there are any.
 """
 
 import random
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from itertools import islice
 from typing import Any
 
 from harness.data.benchmarks import gsm8k, mt_bench
+from harness.data.conversations import conversations, prompt_of
 from harness.data.instructions import instructions
 from harness.data.word_problems import word_problems
 from harness.errors import UserError
-from harness.sections.data import PromptSource
+from harness.sections.data import AnySource, ChatSource
 
 Row = dict[str, Any]
 REQUEST = 'Show the calculation and end with "#### <number>".'  # GSM8K's own form
 OWN: dict[str, Callable[[bool, int], Iterable[Any]]] = {"word_problems": word_problems, "instructions": instructions}
 
 
-def rows_of(source: PromptSource, heldout: bool, folder: str | None, seed: int) -> list[Row]:
-    """Exactly `source.rows` distinct rows of the split.
+def rows_of(
+    source: AnySource, heldout: bool, folder: str | None, seed: int, held_out: Container[str] = ()
+) -> list[Row]:
+    """Exactly `source.rows` distinct rows of the split; a chat set leaves out the questions in `held_out`.
 
     Raises:
         Unavailable: the data set cannot be had.
         UserError: the source has no such split, or fewer rows than asked for.
     """
     split = "heldout" if heldout else "train"
-    made = _distinct(_make(source.source, heldout, folder, seed))
+    made = _distinct(_make(source, heldout, folder, seed, held_out))
     rows = list(islice(made, source.rows))
     if len(rows) < source.rows:
         raise UserError(
-            f"data.{split}: {source.source}: rows = {source.rows}, but only {len(rows)} distinct rows exist. "
+            f"data.{split}: {source.name}: rows = {source.rows}, but only {len(rows)} distinct rows exist. "
             f"Fix: ask for {len(rows)} at most"
         )
     return [
-        {"id": f"{source.source}-{split}-{number:05d}", "source": source.source, **row}
-        for number, row in enumerate(rows)
+        {"id": f"{source.name}-{split}-{number:05d}", "source": source.name, **row} for number, row in enumerate(rows)
     ]
 
 
@@ -46,7 +48,10 @@ def question_of(row: Row) -> str:
     return row["messages"][-1]["content"]
 
 
-def _make(name: str, heldout: bool, folder: str | None, seed: int) -> Iterable[Row]:
+def _make(source: AnySource, heldout: bool, folder: str | None, seed: int, held_out: Container[str]) -> Iterable[Row]:
+    if isinstance(source, ChatSource):
+        return (row for row in _chat(source, folder, seed) if question_of(row) not in held_out)
+    name = source.source
     if name in OWN:
         made = OWN[name](heldout, seed)
         return ({"messages": messages, "answer": answer, "category": kind} for kind, messages, answer in made)
@@ -59,6 +64,14 @@ def _make(name: str, heldout: bool, folder: str | None, seed: int) -> Iterable[R
     return _shuffled(
         [_row(row["turns"][0], None, row["category"]) | {"turns": row["turns"][1:]} for row in asked], seed
     )
+
+
+def _chat(source: ChatSource, folder: str | None, seed: int) -> Iterator[Row]:
+    """One at a time: such sets are large. Conversations without a user turn are passed over."""
+    held = conversations(source, folder)
+    for index in random.Random(seed).sample(range(len(held)), len(held)):
+        if messages := prompt_of(held[index], source.turns):
+            yield {"messages": messages, "answer": None, "category": None}
 
 
 def _row(text: str, answer: str | None, category: str | None) -> Row:

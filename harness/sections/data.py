@@ -1,6 +1,6 @@
 """Prompts, and how the verifier replies to them."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -9,12 +9,40 @@ from harness.sections.base import Strict
 SourceName = Literal["word_problems", "instructions", "gsm8k", "mt_bench"]
 
 
-class PromptSource(Strict):
-    """Rows from one prompt source. The split (train or held out) follows from where the source is listed."""
+class Source(Strict):
+    """What every prompt source has. The split (train or held out) follows from where the source is listed."""
 
-    source: SourceName = Field(description="use word_problems, instructions, gsm8k or mt_bench")
     rows: int = Field(ge=1, description="use 1 or more rows")
     optional: bool = Field(False, description="true: a source that cannot be had is reported as not run, not an error")
+
+
+class PromptSource(Source):
+    """Rows from a source that the project knows."""
+
+    source: SourceName = Field(description="use word_problems, instructions, gsm8k, mt_bench or chat")
+
+    @property
+    def name(self) -> str:
+        """What rows, results and gates call it."""
+        return self.source
+
+
+class ChatSource(Source):
+    """Conversations of others, from the hub at a pinned commit or from `data.folder`; the verifier answers anew.
+
+    A row holds `messages` (role, content) or `conversations` (from, value), as chat sets do.
+    """
+
+    source: Literal["chat"]
+    name: str = Field(pattern=r"^[a-z0-9_]+$", description="give the set a short name: small letters, digits, _")
+    id: str = Field(description="give the hub id, for example HuggingFaceH4/ultrachat_200k")
+    revision: str = Field(pattern=r"^[0-9a-f]{40}$", description="give the 40 hex digits of the commit")
+    split: str = Field("train", description="give the set's own name of the split, for example train_sft")
+    file: str | None = Field(None, description="name the one file to read, or leave it out")
+    turns: int = Field(1, ge=1, description="keep at most this many user turns; replies between them are the set's own")
+
+
+AnySource = Annotated[PromptSource | ChatSource, Field(discriminator="source")]
 
 
 class Reply(Strict):
@@ -28,9 +56,11 @@ class Data(Strict):
     """Prompts and replies."""
 
     seed: int = Field(ge=0, description="use a whole number from 0")
-    folder: str | None = Field(None, description="give the folder that holds gsm8k/ and mt_bench/, or leave it out")
-    train: list[PromptSource] = Field(min_length=1, description="list at least one source")
-    heldout: list[PromptSource] = Field(min_length=1, description="list at least one source")
+    folder: str | None = Field(
+        None, description="give the folder that holds gsm8k/, mt_bench/ and chat sets by name, or leave it out"
+    )
+    train: list[AnySource] = Field(min_length=1, description="list at least one source")
+    heldout: list[AnySource] = Field(min_length=1, description="list at least one source")
     system_prompt: str | None = Field(None, description="give a system turn, or leave it out for the template's own")
     reply: Reply
     min_supervised_tokens: int = Field(4, ge=1, description="drop a reply with fewer tokens than this")
