@@ -33,7 +33,20 @@ class HubVerifier(Strict):
     revision: str = Field(pattern=r"^[0-9a-f]{40}$", description="give the 40 hex digits of the commit")
 
 
-Verifier = Annotated[WheelVerifier | FolderVerifier | HubVerifier, Field(discriminator="source")]
+class MiniatureVerifier(Strict):
+    """A small verifier of a family's architecture and chat format, trained here on the project's own text."""
+
+    source: Literal["miniature"]
+    id: str = Field(description="name it, for example specproof/llama-miniature")
+    family: Literal["llama", "qwen3", "qwen3_moe", "gpt_oss", "mistral"] = Field(
+        description="use llama, qwen3, qwen3_moe, gpt_oss or mistral"
+    )
+    seed: int = Field(1, ge=0, description="use a whole number from 0")
+    training_tokens: int = Field(3_000_000, ge=10_000, description="train on this many tokens of text")
+    tokens_per_step: int = Field(6144, ge=256, description="take this many tokens into an optimiser step")
+
+
+Verifier = Annotated[WheelVerifier | FolderVerifier | HubVerifier | MiniatureVerifier, Field(discriminator="source")]
 
 
 class VerifierCheck(Strict):

@@ -9,9 +9,10 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+from harness.codeversion import versions
 from harness.errors import UserError
 from harness.files import file_sha256, json_sha256
-from harness.sections.verifier import FolderVerifier, HubVerifier, Verifier, WheelVerifier
+from harness.sections.verifier import FolderVerifier, HubVerifier, MiniatureVerifier, Verifier, WheelVerifier
 from harness.verifiers import wheel
 
 KEPT_SUFFIXES = (".json", ".safetensors", ".jinja", ".txt", ".model")
@@ -27,7 +28,7 @@ EDITED_FILES = ("config.json", "tokenizer_config.json", "generation_config.json"
 
 
 def source_sha256(verifier: Verifier) -> str:
-    """Hash of what the verifier is made from; the hub's pinned commit stands for its content, so that needs no network.
+    """Hash of what the verifier is made from: a pinned commit stands for its content, a miniature is settings and code.
 
     Raises:
         UserError: the source is not there.
@@ -36,6 +37,8 @@ def source_sha256(verifier: Verifier) -> str:
         return file_sha256(wheel.find(verifier))
     if isinstance(verifier, HubVerifier):
         return json_sha256([verifier.id, verifier.revision])
+    if isinstance(verifier, MiniatureVerifier):
+        return json_sha256([verifier.model_dump(), versions("harness.verifiers.miniature.build")])
     return json_sha256({path.name: file_sha256(path) for path in _model_files(_existing_folder(verifier))})
 
 
@@ -47,6 +50,10 @@ def fetch(verifier: Verifier, folder: Path) -> None:
     """
     if isinstance(verifier, WheelVerifier):
         wheel.dequantise(wheel.find(verifier), folder)
+    elif isinstance(verifier, MiniatureVerifier):
+        from harness.verifiers.miniature.build import build
+
+        build(verifier, folder)
     elif isinstance(verifier, HubVerifier):
         _link_files(_download(verifier), folder)
     else:

@@ -1,0 +1,99 @@
+"""Trains a miniature verifier and leaves it in a folder in Hugging Face layout, as a downloaded model would be.
+
+Called by `harness.verifiers.sources`. One pass over text made from the seed; the same seed gives the same text.
+"""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+
+from harness.errors import UserError
+from harness.progress import log, meter
+from harness.sections.verifier import MiniatureVerifier
+from harness.verifiers.miniature.corpus import conversations
+from harness.verifiers.miniature.documents import Document, batches, documents
+from harness.verifiers.miniature.families import FAMILIES, model_config
+from harness.verifiers.miniature.tokenizer import train_tokenizer
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+VOCABULARY = 1024
+SHARES = (0.55, 0.25)  # of word problems and instructions; the rest is bare arithmetic
+TOKENIZER_CONVERSATIONS = 2000
+MEAN_TOKENS = 150  # of a conversation, to know how many make up `training_tokens`
+MUON_RATE, ADAM_RATE, WARMUP_SHARE = 1e-2, 4e-3, 0.05
+
+
+def build(verifier: MiniatureVerifier, folder: Path) -> None:
+    """Train `verifier` and save it to the empty `folder`: config, bf16 safetensors, tokenizer, template."""
+    from transformers import AutoModelForCausalLM, GenerationConfig
+
+    family = FAMILIES[verifier.family]
+    turns = conversations(verifier.seed, verifier.training_tokens // MEAN_TOKENS, SHARES)
+    texts = (turn["content"] for rows in turns[:TOKENIZER_CONVERSATIONS] for turn in rows)
+    tokenizer = train_tokenizer(family, texts, VOCABULARY)
+    ids = {token: tokenizer.convert_tokens_to_ids(token) for token in family.special_tokens}
+    torch.manual_seed(verifier.seed)
+    model = AutoModelForCausalLM.from_config(model_config(family, VOCABULARY, ids), dtype=torch.float32)
+    log(f"{verifier.id}: {sum(p.numel() for p in model.parameters()) / 1e6:.1f} million parameters")
+    train(model, documents(family, tokenizer, turns, verifier.seed), verifier)
+    model.generation_config = GenerationConfig(
+        bos_token_id=model.config.bos_token_id,
+        eos_token_id=model.config.eos_token_id,
+        pad_token_id=model.config.pad_token_id,
+    )
+    model.to(torch.bfloat16).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+
+
+def train(model: Any, rows: list[Document], verifier: MiniatureVerifier) -> None:
+    """One pass over `rows`; the rate rises for a share of the steps and then falls in a straight line."""
+    packs = list(batches(rows, verifier.tokens_per_step, verifier.seed))
+    optimizers = _optimizers(model)
+    model.train()
+    with meter(f"{verifier.id}: training", sum(ids.numel() for ids, _ in packs), "tokens") as bar:
+        for step, (ids_BS, weight_BS) in enumerate(packs):
+            done = step / len(packs)
+            share = min((step + 1) / max(1, WARMUP_SHARE * len(packs)), 1.02 - done)
+            loss = _loss(model, ids_BS, weight_BS)
+            if not loss.isfinite():
+                raise UserError(f"verifier {verifier.id}: the loss is not finite at step {step}. Fix: another seed")
+            loss.backward()
+            nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            for optimizer, rate in optimizers:
+                for group in optimizer.param_groups:
+                    group["lr"] = rate * share
+                optimizer.step()
+                optimizer.zero_grad()
+            bar.advance(ids_BS.numel(), f"loss {loss.item():.3f}")
+
+
+def _loss(model: Any, ids_BS: "Tensor", weight_BS: "Tensor") -> "Tensor":
+    """Weighted mean cross-entropy. Padding is on the right, so that a causal mask alone keeps it away."""
+    with torch.autocast("cpu", torch.bfloat16):
+        logits_BSV = model(input_ids=ids_BS, use_cache=False).logits[:, :-1]
+    loss_BS = nn.functional.cross_entropy(logits_BSV.float().transpose(1, 2), ids_BS[:, 1:], reduction="none")
+    weight_BS = weight_BS[:, 1:]
+    return (loss_BS * weight_BS).sum() / weight_BS.sum()
+
+
+def _optimizers(model: Any) -> list[tuple[torch.optim.Optimizer, float]]:
+    """Muon for the matrices of the layers, AdamW for tables, experts and vectors, each with its full rate."""
+    named = dict(model.named_parameters())
+    matrices = {name for name, p in named.items() if p.dim() == 2 and "embed" not in name and "head" not in name}
+    others = [p for name, p in named.items() if name not in matrices]
+    return [
+        (
+            torch.optim.Muon(
+                [named[name] for name in sorted(matrices)],
+                lr=MUON_RATE,
+                weight_decay=0.0,
+                adjust_lr_fn="match_rms_adamw",
+            ),
+            MUON_RATE,
+        ),
+        (torch.optim.AdamW(others, lr=ADAM_RATE, betas=(0.9, 0.95), weight_decay=0.0, fused=True), ADAM_RATE),
+    ]

@@ -1,0 +1,109 @@
+"""Conversations that a miniature learns from: word problems with their solution, instructions with a reply, arithmetic.
+
+Called by `build`. Problems and instructions come from the training splits alone, so that held-out prompts stay unseen;
+the bare calculations give every sum and product that a solution may need.
+"""
+
+import random
+import re
+from collections.abc import Callable, Iterator
+from itertools import islice
+
+from harness.data.instructions import FORMS, instructions
+from harness.data.word_problems import word_problems
+
+Turns = list[dict[str, str]]
+ADJECTIVES = (
+    "old", "quiet", "bright", "gentle", "busy", "strong", "simple", "rare", "clever", "warm", "cold", "useful",
+    "colourful", "slow", "quick", "famous",
+)  # fmt: skip
+USES = (
+    "work", "play", "rest", "travel", "learning", "celebration", "trade", "art", "science", "daily life",
+)  # fmt: skip
+REPLIES = {
+    "explain": "{Topic}: a {adjective} thing to know. Think of {use}, and it is easy to see. That is how {person} "
+    "can understand {topic}.",
+    "describe": "To {person}, {topic} can look {adjective}. It has to do with {use}. Many people remember it.",
+    "importance": "People like {topic}, which is {adjective} and good for {use}. For {person} that is reason enough.",
+    "facts": "1. It is {adjective}.\n2. It is known everywhere.\n3. It helps with {use}.\n4. It is never dull.\n"
+    "5. It is good for {person}.",
+    "tips": "1. Start with {use}.\n2. Stay {adjective}.\n3. Ask someone about {topic}.",
+    "questions": "1. What is {topic}?\n2. Why is it {adjective}?\n3. Who needs it?\n4. How does it help with {use}?\n"
+    "5. What comes next?",
+    "poem": "Oh, {topic}, so {adjective} and true,\nyou make {use} feel like new.\n{Person} sings of you.",
+    "story": "Once {person} dreamed of {topic}. It was {adjective}, and it changed {use} for ever. The end.",
+    "email": "Hello,\nI thought of you and of {topic}. It is {adjective} and good for {use}.\nBest wishes",
+    "plan": "First ten minutes: what {topic} means. Next thirty minutes: {use}. Last twenty minutes: why it is "
+    "{adjective}.",
+    "speech": "Dear friends, let us praise {topic}. It is {adjective}. It serves {use}. Thank you.",
+    "compare": "The first, {topic}, is {adjective} and good for {use}. The second, {other}, is not the same at all.",
+    "choose": "I choose {topic}. It is {adjective}. It helps with {use}. It is easier than {other}.",
+}
+SUM_MAX, PRODUCT_MAX = 60, 12
+
+
+def _pick(choices: tuple[str, ...], key: str) -> str:
+    return random.Random(key).choice(choices)
+
+
+def reply_to(form: str, text: str) -> str:
+    """What a miniature should say to an instruction of `form`: its words, and a property that the topic always has."""
+    pattern = re.escape(FORMS[form])
+    for name in ("topic", "person", "other"):
+        pattern = pattern.replace(re.escape("{" + name + "}"), f"(?P<{name}>.+?)")
+    words = re.fullmatch(pattern, text)
+    if words is None:
+        raise ValueError(f"{text!r} is no instruction of the form {form}")
+    said = {"person": "", "other": ""} | words.groupdict()
+    topic, person = said["topic"], said["person"]
+    capital = {"Topic": topic[0].upper() + topic[1:], "Person": person[:1].upper() + person[1:]}
+    return REPLIES[form].format(
+        **said, **capital, adjective=_pick(ADJECTIVES, f"is {topic}"), use=_pick(USES, f"for {topic}")
+    )
+
+
+def solution_text(answer: str) -> str:
+    """A worked solution without the calculator marks."""
+    return re.sub(r"<<.*?>>", "", answer)
+
+
+def _problems(seed: int) -> Iterator[Turns]:
+    for _, messages, answer in word_problems(False, seed):
+        yield [*messages, {"role": "assistant", "content": solution_text(answer)}]
+
+
+def _instructions(seed: int) -> Iterator[Turns]:
+    for form, messages, _ in instructions(False, seed):
+        yield [*messages, {"role": "assistant", "content": reply_to(form, messages[0]["content"])}]
+
+
+def _calculations(shuffle: random.Random) -> Iterator[Turns]:
+    """Twelve calculations a conversation, from all sums, differences, products and quotients in range."""
+    sums = [(a, "+", b, a + b) for a in range(SUM_MAX) for b in range(1, 25)]
+    products = [(a, "*", b, a * b) for a in range(2, 40) for b in range(2, PRODUCT_MAX)]
+    lines = [f"{a} {sign} {b} = {c}" for a, sign, b, c in [*sums, *products]]
+    lines += [f"{c} - {b} = {a}" for a, _, b, c in sums] + [f"{c} / {a} = {b}" for a, _, b, c in products if a <= 12]
+    while True:
+        said = "\n".join(shuffle.sample(lines, 12))
+        yield [{"role": "user", "content": "Calculate."}, {"role": "assistant", "content": said}]
+
+
+def conversations(seed: int, count: int, shares: tuple[float, float]) -> list[Turns]:
+    """`count` conversations in mixed order.
+
+    Args:
+        seed: decides names, numbers and order.
+        count: conversations; rows of a source come round again with other names when it is used up.
+        shares: of word problems and of instructions; the rest are calculations.
+    """
+    problems, asked = round(count * shares[0]), round(count * shares[1])
+    rows = [*_endless(_problems, seed, problems), *_endless(_instructions, seed, asked)]
+    rows += islice(_calculations(random.Random(f"{seed}:calculations")), count - len(rows))
+    return random.Random(seed).sample(rows, len(rows))
+
+
+def _endless(source: Callable[[int], Iterator[Turns]], seed: int, count: int) -> list[Turns]:
+    rows: list[Turns] = []
+    while len(rows) < count:
+        rows += islice(source(seed + 1000 * len(rows)), count - len(rows))
+    return rows

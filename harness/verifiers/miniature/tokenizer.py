@@ -1,0 +1,41 @@
+"""A byte-level BPE tokenizer from the miniature's own text: whole numbers up to three digits, as Llama 3 splits them.
+
+Called by `build`.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+from harness.verifiers.miniature.families import POSITIONS, Family
+
+PATTERN = r"[0-9]{1,3}| ?[A-Za-z]+|\n+|[^A-Za-z0-9\s]| +"
+
+
+def train_tokenizer(family: Family, texts: Iterable[str], vocab_size: int) -> Any:
+    """A fast tokenizer with at most `vocab_size` tokens, the family's special tokens and chat template included."""
+    from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
+    from transformers import PreTrainedTokenizerFast
+
+    backend = Tokenizer(models.BPE())
+    split = pre_tokenizers.Split(Regex(PATTERN), behavior="isolated")
+    backend.pre_tokenizer = pre_tokenizers.Sequence(
+        [split, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
+    )
+    backend.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocab_size - len(family.special_tokens),
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    backend.train_from_iterator(texts, trainer)
+    backend.add_special_tokens(list(family.special_tokens))
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=backend,
+        bos_token=family.start,
+        eos_token=family.end,
+        pad_token=family.special_tokens[0],
+        model_max_length=POSITIONS,
+        clean_up_tokenization_spaces=False,
+    )
+    tokenizer.chat_template = family.template
+    return tokenizer
