@@ -2,12 +2,14 @@
 
 from difflib import get_close_matches
 from importlib import import_module
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from algorithms.settings import DraftConfig
 
 if TYPE_CHECKING:
     from algorithms.contract import Algorithm
+    from algorithms.foreign import ForeignLayout
 
 NAMES = ("eagle3", "peagle", "dflash", "dspark", "dflash2")
 
@@ -42,3 +44,9 @@ def engine_runner(name: str) -> str:
 def load(name: str) -> "Algorithm":
     """The callables of an algorithm, from its `algorithm.py` (imports PyTorch; the folder's `__init__.py` does not)."""
     return import_module(f"algorithms.{_known(name, 'algorithm')}.algorithm").ALGORITHM
+
+
+def foreign_layouts() -> "tuple[ForeignLayout, ...]":
+    """How other projects save drafts that become checkpoints here, from the `foreign.py` of algorithms with one."""
+    modules = [f"algorithms.{name}.foreign" for name in NAMES]
+    return tuple(layout for name in modules if find_spec(name) for layout in import_module(name).LAYOUTS)

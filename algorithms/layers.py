@@ -160,10 +160,11 @@ class Attention(nn.Module):
     def __init__(self, layer: dict[str, Any], input_width: int) -> None:
         super().__init__()
         heads, groups, size = layer["num_attention_heads"], layer["num_key_value_heads"], layer["head_dim"]
-        self.q_proj = nn.Linear(input_width, heads * size, bias=False)
-        self.k_proj = nn.Linear(input_width, groups * size, bias=False)
-        self.v_proj = nn.Linear(input_width, groups * size, bias=False)
-        self.o_proj = nn.Linear(heads * size, layer["hidden_size"], bias=False)
+        bias = bool(layer.get("attention_bias"))  # of drafts that other projects trained
+        self.q_proj = nn.Linear(input_width, heads * size, bias=bias)
+        self.k_proj = nn.Linear(input_width, groups * size, bias=bias)
+        self.v_proj = nn.Linear(input_width, groups * size, bias=bias)
+        self.o_proj = nn.Linear(heads * size, layer["hidden_size"], bias=bias)
         if layer["model_type"] == "qwen3":
             self.q_norm = RMSNorm(size, layer["rms_norm_eps"])
             self.k_norm = RMSNorm(size, layer["rms_norm_eps"])

@@ -1,4 +1,7 @@
-"""`python -m harness.checkpoint lint DIR`: every trap that shows in a draft's files. Exit 0 clean, 1 faults, 2 bad."""
+"""`python -m harness.checkpoint lint|convert`: find every trap in a draft's files; take over other projects' drafts.
+
+Exit 0 clean, 1 faults, 2 bad.
+"""
 
 import argparse
 from dataclasses import asdict
@@ -8,6 +11,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from harness.checkpoint.convert import run as conversion
 from harness.checkpoint.findings import Finding, Subject
 from harness.checkpoint.lint import accepting, algorithm_of, lint
 from harness.checkpoint.reading import open_checkpoint
@@ -30,6 +34,7 @@ def _parse() -> argparse.Namespace:
         "--accept", action="append", default=[], metavar="RULE", help="take this rule's faults as intended; repeatable"
     )
     command.add_argument("--out", type=Path, metavar="FILE", help="write what every rule says as JSON")
+    conversion.add_arguments(commands.add_parser("convert", help="make a checkpoint of another project's draft"))
     return parser.parse_args()
 
 
@@ -57,8 +62,12 @@ def _check_accepted(accepted: list[str], findings: list[Finding]) -> None:
 
 
 def main() -> int:
-    """Lint one draft."""
+    """Run one of the commands."""
     given = _parse()
+    return conversion.main(given) if given.command == "convert" else _lint(given)
+
+
+def _lint(given: argparse.Namespace) -> int:
     config, tensors = open_checkpoint(given.draft)
     facts = read_facts(given.verifier) if given.verifier else None
     files = sorted(path.name for path in given.draft.iterdir())

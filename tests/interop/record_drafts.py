@@ -2,9 +2,10 @@
 
 Run by the tests of this folder as `python -m tests.interop.record_drafts JOB.json` in the folder that the drafts'
 relative verifier names start from. The job: {"verifier": folder, "prompts": [[ids]], "max_tokens": n, "forced": bool,
-"drafts": [folder, ...]}. Beside each draft it leaves `<draft>.json` (outputs, counters) and `<draft>.safetensors`
-(one entry per proposal and request). `forced` replaces 0..K drafts of each proposal by the tokens that plain decoding
-gave, after they were recorded, so that every number of acceptances happens.
+"drafts": [folder, ...], "native": {folder: speculative config}}. A draft in `native` is not in the speculators format:
+the verifier is served with that config. Beside each draft it leaves `<draft>.json` (outputs, counters) and
+`<draft>.safetensors` (one entry per proposal and request). `forced` replaces 0..K drafts of each proposal by the tokens
+that plain decoding gave, after they were recorded, so that every number of acceptances happens.
 """
 
 import functools
@@ -119,7 +120,9 @@ def start_engines_faster() -> None:
     CpuPlatform.register_triton_kernel_overrides = staticmethod(functools.cache(register))
 
 
-def generate(model: str, prompts: list[list[int]], max_tokens: int) -> tuple[list[list[int]], dict[str, Any]]:
+def generate(
+    model: str, prompts: list[list[int]], max_tokens: int, **more: Any
+) -> tuple[list[list[int]], dict[str, Any]]:
     """Greedy token ids of each prompt, and the engine's counters of speculative decoding."""
     engine = LLM(
         model=model,
@@ -131,6 +134,7 @@ def generate(model: str, prompts: list[list[int]], max_tokens: int) -> tuple[lis
         enforce_eager=True,
         enable_prefix_caching=False,
         disable_log_stats=False,
+        **more,
     )
     sampling = SamplingParams(temperature=0, max_tokens=max_tokens, ignore_eos=True, detokenize=False)
     done = engine.generate([{"prompt_token_ids": prompt} for prompt in prompts], sampling, use_tqdm=False)
@@ -158,7 +162,9 @@ def main(job: dict[str, Any]) -> None:
     for draft in job["drafts"]:
         whole = [prompt + reply for prompt, reply in zip(prompts, plain, strict=True)]
         Recorder.current = Recorder(whole if job["forced"] else None)
-        replies, counters = generate(draft, prompts, job["max_tokens"])
+        native = job.get("native", {}).get(draft)
+        served, more = (draft, {}) if native is None else (job["verifier"], {"speculative_config": native})
+        replies, counters = generate(served, prompts, job["max_tokens"], **more)
         save_file(
             {name: tensor.contiguous() for name, tensor in Recorder.current.entries.items()}, f"{draft}.safetensors"
         )

@@ -91,6 +91,7 @@ def serve_drafts(
     drafts: dict[str, int],
     forced: bool,
     recorder: str = "record_drafts",
+    native: dict[str, dict[str, Any]] | None = None,
 ) -> dict[str, Served]:
     """Run vLLM over some drafts.
 
@@ -99,8 +100,10 @@ def serve_drafts(
         drafts: number of auxiliary states by draft folder.
         forced: see `record_drafts`.
         recorder: one of `RECORDERS`.
+        native: speculative config by draft folder, for drafts that are not in the speculators format.
     """
     job = {"verifier": verifier, "prompts": prompts, "max_tokens": max_tokens, "forced": forced, "drafts": list(drafts)}
+    job["native"] = native or {}
     (root / "job.json").write_text(json.dumps(job))
     done = subprocess.run(
         [sys.executable, "-m", f"tests.interop.{recorder}", "job.json"],

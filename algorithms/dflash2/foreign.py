@@ -1,0 +1,38 @@
+"""Layouts of other projects that become DFlash2 checkpoints.
+
+Facts: z-lab/dflash `dflash/model.py` and its test fixtures (convolutions and selector under the names the server has;
+the codebooks are saved without `.weight`, an early form has it).
+"""
+
+from typing import Any
+
+from algorithms.dflash.foreign import either, plain_block
+from algorithms.dflash2.export import SIZES
+from algorithms.dflash2.format import FORMAT
+from algorithms.foreign import Case, ForeignError, ForeignLayout, architecture
+
+
+def _zlab(case: Case) -> dict[str, Any]:
+    content, section = plain_block(case, "dflash2")
+    sizes = {key: either(case, section, key) for key in SIZES}
+    missing = [key for key, value in sizes.items() if value is None]
+    if missing:
+        raise ForeignError(f"config.json: {', '.join(missing)}: missing. Fix: write the trained values there")
+    for name in ("predecessor_codebook", "successor_codebook"):
+        if f"candidate_selector.{name}.weight" in case.ledger:
+            case.ledger.move(f"candidate_selector.{name}.weight", f"candidate_selector.{name}")
+    content |= sizes
+    case.ledger.carry(FORMAT.required_tensors(content), FORMAT.optional_tensors(content))
+    return content
+
+
+LAYOUTS = (
+    ForeignLayout(
+        name="z-lab-dflash2",
+        project="z-lab DFlash2; SpecForge's exports of it are the same",
+        becomes="dflash2",
+        recognised_by="`DFlash2DraftModel`",
+        recognise=lambda config, names: architecture(config) == "DFlash2DraftModel",
+        translate=_zlab,
+    ),
+)

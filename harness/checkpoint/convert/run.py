@@ -1,0 +1,246 @@
+"""Converts a draft of another project: read, translate, lint, write. For `python -m harness.checkpoint convert`."""
+
+import argparse
+import json
+import shlex
+from collections.abc import Collection
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Console
+from rich.markup import escape
+from safetensors.torch import save_file
+from torch import Tensor
+
+import algorithms
+from algorithms.contract import VerifierWeights
+from algorithms.foreign import Answers, Case, Fields, ForeignError, ForeignLayout, Ledger
+from harness.checkpoint.config_rules import verifier_path
+from harness.checkpoint.convert.layouts import LAYOUTS, layout_of
+from harness.checkpoint.convert.native import DEFAULT_TOKENS
+from harness.checkpoint.convert.source import Source, open_source, verifier_folder
+from harness.checkpoint.findings import Finding, Subject, VerifierFacts
+from harness.checkpoint.lint import accepting, lint
+from harness.checkpoint.reading import SINGLE_FILE
+from harness.checkpoint.verifier_facts import read_facts
+from harness.errors import UserError
+from harness.files import file_sha256, replacing_folder, write_json
+from harness.provenance import collect
+from harness.verifiers.weights import load_weights
+
+REPORT = "conversion.json"
+# What these say of a draft is how it was trained: a conversion keeps it, and says so.
+OF_THE_SOURCE = ("rope-of-verifier", "norm-epsilon", "stop-tokens")
+
+
+@dataclass(frozen=True)
+class Request:
+    """What the user asks for.
+
+    Attributes:
+        source, verifier: folder or hub id.
+        verifier_name: what the checkpoint calls the verifier; None for `verifier`.
+        layout: name of the source's layout; None to recognise it.
+        accepted: lint rules whose faults are intended.
+    """
+
+    source: str
+    verifier: str
+    out: Path
+    answers: Answers = field(default_factory=Answers)
+    layout: str | None = None
+    verifier_name: str | None = None
+    revision: str | None = None
+    accepted: tuple[str, ...] = ()
+
+    @property
+    def named(self) -> str:
+        """What artifacts call the verifier."""
+        return self.verifier_name or self.verifier
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of it.
+
+    Attributes:
+        report: content of conversion.json.
+        findings: what the linter says; empty for vLLM's own configurations.
+        command: how the draft is served.
+    """
+
+    layout: ForeignLayout
+    report: dict[str, Any]
+    findings: list[Finding]
+    command: str
+
+
+def translate(
+    layout: ForeignLayout, source: Source, verifier: VerifierWeights, answers: Answers
+) -> tuple[Case, dict[str, Any]]:
+    """(case, config.json of the checkpoint); the tensors are in the case's ledger.
+
+    Raises:
+        UserError: the source cannot be converted, or not without an answer.
+    """
+    try:
+        case = Case(Fields(source.config), Ledger(source.tensors), verifier, answers)
+        content = layout.translate(case)
+    except ForeignError as error:
+        raise UserError(str(error)) from None
+    unread = [key for key in case.fields.unread() if key not in answers.ignored_keys]
+    if unread:
+        said = f"config.json: {', '.join(unread)}: not known in layout {layout.name}"
+        raise UserError(f"{said}. Fix: pass --ignore-key for each one that changes nothing the draft computes")
+    return case, content
+
+
+def convert(request: Request) -> Outcome:
+    """Convert one draft into `request.out`, which appears whole or not at all.
+
+    Raises:
+        UserError: the source, the verifier or an answer does not do, or the linter finds a fault.
+    """
+    _check_place(request.out)
+    source, folder = open_source(request.source, request.revision), verifier_folder(request.verifier)
+    layout = layout_of(source.config, source.tensors, request.layout)
+    case, content = translate(layout, source, load_weights(folder), request.answers)
+    facts = read_facts(folder)
+    section = content.get("speculators_config", {})
+    section |= {"verifier": {"name_or_path": request.named, "architectures": facts.architectures}}
+    findings = _check(request, _findings(layout, content | {"speculators_config": section}, case.ledger.tensors, facts))
+    if not layout.native:
+        content["speculators_config"] = section
+    report = _report(request, source, layout, case, folder, findings)
+    _write(request.out, content, case.ledger.tensors, report)
+    return Outcome(layout, report, findings, _command(request, layout, str(request.out)))
+
+
+def _check_place(out: Path) -> None:
+    """Only a folder that holds a conversion and nothing else is replaced."""
+    if not out.is_dir() or not any(out.iterdir()):
+        return
+    others = sorted({path.name for path in out.iterdir()} - {"config.json", SINGLE_FILE, REPORT})
+    if others or not (out / REPORT).exists():
+        raise UserError(f"{out}: holds {', '.join(others) or 'another checkpoint'}. Fix: give a new folder")
+
+
+def _findings(
+    layout: ForeignLayout, content: dict[str, Any], tensors: dict[str, Tensor], facts: VerifierFacts
+) -> list[Finding]:
+    """What the linter says; of a configuration of vLLM's own, what it says of the verifier's name."""
+    if layout.native:
+        told = verifier_path(Subject(content, tensors, None))
+        return [Finding("verifier-path", verdict, "", found, fix) for verdict, found, fix in told]
+    return lint(Subject(content, tensors, algorithms.load(layout.becomes), ["config.json", SINGLE_FILE], facts))
+
+
+def _check(request: Request, findings: list[Finding]) -> list[Finding]:
+    """The findings, unless one is a fault that is neither the source's own nor accepted."""
+    rules = {f.rule for f in findings}
+    for rule in request.accepted:
+        if rule not in rules:
+            raise UserError(f"--accept {rule}: no such rule. Fix: use one of {', '.join(sorted(rules))}")
+    findings = accepting(findings, {*OF_THE_SOURCE, *request.accepted})
+    faults = [f"{f.rule}: {f.found}. Fix: {f.fix}" for f in findings if f.verdict == "fault"]
+    if faults:
+        raise UserError(f"{request.out}: not written: {'; '.join(faults)}")
+    return findings
+
+
+def _command(request: Request, layout: ForeignLayout, draft: str) -> str:
+    if not layout.native:
+        return f"vllm serve {shlex.quote(draft)}"
+    tokens = request.answers.speculative_tokens or DEFAULT_TOKENS
+    settings = {"method": layout.becomes, "model": draft, "num_speculative_tokens": tokens}
+    return f"vllm serve {shlex.quote(request.named)} --speculative-config {shlex.quote(json.dumps(settings))}"
+
+
+def _report(
+    request: Request, source: Source, layout: ForeignLayout, case: Case, folder: Path, findings: Collection[Finding]
+) -> dict[str, Any]:
+    """conversion.json: where every tensor went, and everything that says what was converted."""
+    answers = asdict(request.answers) | {"ignored_keys": sorted(request.answers.ignored_keys)}
+    origin = collect(answers, None, "full")
+    return {
+        "source": {
+            "name": source.name,
+            "revision": source.revision,
+            "sha256": source.files,
+            "left_aside": source.left_aside,
+        },
+        "layout": layout.name,
+        "becomes": layout.becomes,
+        "verifier": {
+            "name": request.named,
+            "config_sha256": file_sha256(folder / "config.json"),
+        },
+        "answers": answers,
+        "notes": case.notes,
+        "tensors": case.ledger.went,
+        "made": case.ledger.made,
+        "kept_faults": [asdict(f) for f in findings if f.fix == "accepted"],
+        "serve": _command(request, layout, request.out.name),
+        **{key: origin[key] for key in ("commit", "dirty", "versions", "finished_at")},
+    }
+
+
+def _write(out: Path, content: dict[str, Any], tensors: dict[str, Tensor], report: dict[str, Any]) -> None:
+    whole = {name: tensor.detach().contiguous().clone() for name, tensor in tensors.items()}
+    with replacing_folder(out) as partial:
+        save_file(whole, partial / SINGLE_FILE, metadata={"format": "pt"})
+        write_json(partial / "config.json", content)
+        write_json(partial / REPORT, report)
+
+
+def _layer_ids(text: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in text.split(","))
+
+
+def add_arguments(command: argparse.ArgumentParser) -> None:
+    """The options of `convert`."""
+    command.add_argument("source", metavar="SOURCE", help="folder or hub id of the draft")
+    command.add_argument("--verifier", required=True, metavar="ID|DIR", help="the model that it drafts for")
+    command.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder to write or replace")
+    command.add_argument("--from", dest="layout", metavar="LAYOUT", help=f"its layout, where it is not recognised: "
+                         f"{', '.join(LAYOUTS)}")  # fmt: skip
+    command.add_argument("--revision", metavar="COMMIT", help="of the draft on the hub")
+    command.add_argument("--verifier-name", metavar="NAME", help="what the checkpoint calls the verifier")
+    command.add_argument(
+        "--aux-layers", type=_layer_ids, metavar="2,18,33",
+        help="ids of the verifier states that it reads: 0 the embedding, i the state after i layers",
+    )  # fmt: skip
+    command.add_argument("--speculative-tokens", type=int, metavar="K", help="tokens to draft in a step")
+    command.add_argument("--mask-token-id", type=int, metavar="ID", help="the trained mask token")
+    command.add_argument("--d2t", choices=("offsets", "targets"), help="what its d2t holds, where both could be")
+    command.add_argument("--ignore-key", action="append", default=[], metavar="KEY", help="a config key without effect")
+    command.add_argument("--accept", action="append", default=[], metavar="RULE", help="a lint rule to overrule")
+
+
+def request_of(given: argparse.Namespace) -> Request:
+    """The request that a command line makes."""
+    answers = Answers(
+        given.aux_layers, given.speculative_tokens, given.mask_token_id, given.d2t, frozenset(given.ignore_key)
+    )
+    return Request(
+        given.source, given.verifier, given.out, answers, given.layout, given.verifier_name, given.revision,
+        tuple(given.accept),
+    )  # fmt: skip
+
+
+def main(given: argparse.Namespace) -> int:
+    """Convert, and say what became of the draft."""
+    torch.set_grad_enabled(False)
+    done, console = convert(request_of(given)), Console(soft_wrap=True)
+    report = done.report
+    moved = [went for went in report["tensors"].values() if "to" in went]
+    console.print(f"{given.out}: {done.layout.project} as {done.layout.becomes}: {len(moved)} tensors carried over")
+    left = {name: went["left_out"] for name, went in report["tensors"].items() if "left_out" in went}
+    for name, reason in (*left.items(), *report["made"].items()):
+        console.print(escape(f"  {name}: {reason}"))
+    for note in (*report["notes"], *(f"{f['rule']}: {f['found']}" for f in report["kept_faults"])):
+        console.print(escape(f"  note: {note}"))
+    console.print(escape(f"serve it: {done.command}"))
+    return 0
