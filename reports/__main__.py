@@ -1,6 +1,7 @@
 """`python -m reports`: result files of one run in, results.csv, provenance.json, report.md and report.html out.
 
-`python -m reports publish` keeps them in reports/published/ and renews the README's table.
+`python -m reports publish` keeps them in reports/published/ and renews the README's table; `python -m reports compare`
+sets several runs side by side.
 """
 
 import argparse
@@ -12,9 +13,10 @@ from harness.files import replacing, write_json
 from harness.progress import log
 from reports import html, markdown
 from reports.collect import load_run
+from reports.compare import compare_main
 from reports.gates import MISSED, check_gates
 from reports.page import make_page, make_provenance
-from reports.publish import publish
+from reports.publish import publish, renew
 from reports.rows import make_rows, write_csv
 
 GATE_EXIT_CODE = 1
@@ -50,16 +52,23 @@ def publish_main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m reports publish", description="Keep a run's results in reports/published/."
     )
-    parser.add_argument("--results", type=Path, required=True, help="folder of the run, results/<target>")
-    for path in publish(parser.parse_args(arguments).results):
+    parser.add_argument(
+        "--results", type=Path, help="folder of the run; without it, pages are made again from the tables"
+    )
+    results = parser.parse_args(arguments).results
+    for path in publish(results) if results else renew():
         log(f"{path}: written")
     return 0
 
 
+COMMANDS = {"publish": publish_main, "compare": compare_main}
+
+
 def main() -> int:
-    """Choose between the report and `publish`."""
+    """Choose between the report and the further commands."""
     arguments = sys.argv[1:]
-    return publish_main(arguments[1:]) if arguments[:1] == ["publish"] else report_main(arguments)
+    command = COMMANDS.get(arguments[0]) if arguments else None
+    return command(arguments[1:]) if command else report_main(arguments)
 
 
 if __name__ == "__main__":

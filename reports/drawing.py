@@ -16,6 +16,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 WIDTH_IN, HEIGHT_IN, DPI = 3.9, 2.75, 72
+ROW_IN, FRAME_IN = 0.3, 0.5  # a panel with categories below each other grows with them
 SERIES = 8
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "h")
 GLYPHS = ("●", "■", "▲", "◆", "▼", "✚", "✖", "⬢")
@@ -45,19 +46,30 @@ class Panel:
 
 def colour(series: int) -> str:
     """The marker colour that becomes `var(--s<series>)`."""
-    return f"#fa{series % SERIES:02x}01"
+    return f"#fa{series_number(series):02x}01"
+
+
+def series_number(series: int) -> int:
+    """The number of a series' colour on the page: `var(--s<number>)`."""
+    return series % SERIES
 
 
 def marker(series: int) -> str:
-    """A shape per series, so that colour is not the only difference."""
-    return MARKERS[series % SERIES]
+    """A shape per series, so that colour is not the only difference; another one where colours come again."""
+    return MARKERS[(series + series // SERIES) % SERIES]
+
+
+def glyph(series: int) -> str:
+    """The shape of a series as a letter, for legends."""
+    return GLYPHS[(series + series // SERIES) % SERIES]
 
 
 @contextmanager
-def draw(panel: Panel) -> Iterator[Axes]:
-    """Give the axes of `panel`; on leaving, its SVG is stored in it."""
+def draw(panel: Panel, rows: int = 0) -> Iterator[Axes]:
+    """Give the axes of `panel`, at least high enough for `rows` lines of text; on leaving, its SVG is stored in it."""
+    height_in = max(HEIGHT_IN, FRAME_IN + ROW_IN * rows)
     with matplotlib.rc_context(_STYLE):
-        figure, axes = pyplot.subplots(figsize=(WIDTH_IN, HEIGHT_IN), dpi=DPI, layout="constrained")
+        figure, axes = pyplot.subplots(figsize=(WIDTH_IN, height_in), dpi=DPI, layout="constrained")
         try:
             yield axes
             panel.svg = _inline_svg(figure, panel)
@@ -87,3 +99,9 @@ def headroom(axes: Axes, low: float | None = None) -> None:
     bottom, top = axes.get_ylim()
     start = bottom if low is None else low
     axes.set_ylim(start, top + 0.06 * (top - start))
+
+
+def dashed(axes: Axes, at: float | None, upright: bool = False) -> None:
+    """The dashed line of decoding without a draft."""
+    if at is not None:
+        (axes.axvline if upright else axes.axhline)(at, color=MUTED, linewidth=1, linestyle=(0, (3, 3)))

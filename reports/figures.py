@@ -1,6 +1,6 @@
-"""The figures of the report: acceptance per position and length, training curves, speed by concurrency.
+"""The figures of the report: what the metrics ask for, shorter drafts, and the training curves.
 
-Called by `reports.page`; drawn as inline SVG panels by `reports.drawing`.
+Called by `reports.page`; panels of rows come from `reports.charts`, all are drawn by `reports.drawing`.
 """
 
 import re
@@ -9,13 +9,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
-from reports.collect import BASE, Run
-from reports.drawing import GLYPHS, INK, MUTED, SERIES, Panel, colour, draw, headroom, marker
+from reports.charts import panels
+from reports.collect import Run
+from reports.drawing import INK, Panel, colour, dashed, draw, glyph, headroom, marker, series_number
+from reports.metrics import METRICS
 from reports.names import benchmark_label, variant_label
-from reports.rows import Results, Row
+from reports.rows import Results
 
 CURVE_POINTS = 150
 ESTIMATE = "acceptance_length_pooled"
@@ -25,6 +26,10 @@ FAMILY_TITLES = {
     "agree": "Agreement with the verifier per draft step",
     "kl": "Divergence from the verifier per draft step, nats",
     ESTIMATE: "Acceptance length on unseen replies",
+}
+CAPTIONS = {
+    "speed": "Whiskers are 95% intervals. The dashed line is the speed without a draft.",
+    "acceptance": "Whiskers are 95% intervals. The dashed line is decoding without a draft.",
 }
 
 
@@ -37,93 +42,49 @@ class FigureGroup:
     panels: list[Panel] = field(default_factory=list)
 
 
-def _series(run: Run) -> dict[str, int]:
-    return {variant: number for number, variant in enumerate(run.reproduction.variants)}
+def legend(labels: Sequence[str], numbers: Sequence[int]) -> list[tuple[str, str, int]]:
+    """Entries of a legend: label, shape and colour of each series."""
+    return [(label, glyph(number), series_number(number)) for label, number in zip(labels, numbers, strict=True)]
 
 
-def _legend(run: Run, variants: Sequence[str]) -> list[tuple[str, str, int]]:
-    numbers = _series(run)
-    return [
-        (variant_label(variant), GLYPHS[numbers[variant] % SERIES], numbers[variant] % SERIES) for variant in variants
-    ]
+def series_of(results: Results) -> dict[str, int]:
+    """A number for the look of every variant that has a figure, in order of appearance."""
+    variants = dict.fromkeys(row.variant for row in results.rows if row.value is not None)
+    return {variant: number for number, variant in enumerate(variants)}
 
 
-def _whiskers(rows: Sequence[Row]) -> np.ndarray:
-    """Distances from value to low and high, [2, rows]; zero where a row has no interval."""
-    pairs = [(row.value - row.low, row.high - row.value) if row.low is not None else (0.0, 0.0) for row in rows]
-    return np.clip(np.array(pairs).T, 0, None)
-
-
-def acceptance(run: Run, results: Results) -> FigureGroup:
-    """Acceptance length by benchmark, then for each benchmark the rate per draft position, with intervals."""
-    benchmarks = results.measured("acceptance_length")
-    caption = "Whiskers are 95% intervals. The dashed line is decoding without a draft."
-    group = FigureGroup(caption, _legend(run, run.drafted))
-    if benchmarks:
-        group.panels.append(_length_panel(run, results, benchmarks))
-    group.panels += [_position_panel(run, results, benchmark) for benchmark in benchmarks]
+def of_section(results: Results, section: str) -> FigureGroup:
+    """All panels of a section with the variants that have figures there."""
+    series = series_of(results)
+    drawn = {name for name, metric in METRICS.items() if metric.section == section and metric.chart}
+    used = [v for v in series if any(row.variant == v and row.base in drawn for row in results.rows)]
+    group = FigureGroup(CAPTIONS.get(section, "Whiskers are 95% intervals."))
+    group.legend = legend(list(map(variant_label, used)), [series[variant] for variant in used])
+    group.panels = panels(results, series, section)
+    if section == "acceptance":
+        group.panels += [_shorter(results, series, item) for item in results.measured("acceptance_rate_position_1")]
     return group
 
 
-def _dots(axes: Axes, places: Sequence[float], rows: Sequence[Row], series: int, line: str = "none") -> None:
-    """Values with whiskers in the look of a series."""
-    look = {"color": colour(series), "marker": marker(series), "linestyle": line}
-    axes.errorbar(places, [row.value for row in rows], _whiskers(rows), **look)
-
-
-def _dodged(count: int, order: int, width: float) -> float:
-    """Sideways place of series `order` of `count` within a category."""
-    return width * (order - (count - 1) / 2) / max(count - 1, 1)
-
-
-def _category_panel(
-    panel: Panel, labels: Sequence[str], series: dict[int, list[Row | None]], line_at: float | None, start: float | None
-) -> Panel:
-    """Dots by category, one colour per series; `series` gives a row (or None) per category."""
-    with draw(panel) as axes:
-        for order, (number, rows) in enumerate(series.items()):
-            shift = _dodged(len(series), order, 0.44)
-            kept = [(place + shift, row) for place, row in enumerate(rows) if row and row.value is not None]
-            if kept:
-                _dots(axes, [place for place, _ in kept], [row for _, row in kept], number)
-        if line_at is not None:
-            axes.axhline(line_at, color=MUTED, linewidth=1, linestyle=(0, (3, 3)))
-        axes.set_xticks(range(len(labels)), labels)
-        axes.set_xlim(-0.5, len(labels) - 0.5)
-        headroom(axes, start)
-    return panel
-
-
-def _length_panel(run: Run, results: Results, benchmarks: list[str]) -> Panel:
-    numbers = _series(run)
-    series = {numbers[v]: [results.get(v, "acceptance_length", item) for item in benchmarks] for v in run.drafted}
-    panel = Panel("fig-acceptance-length", "Acceptance length, tokens per verify step")
-    return _category_panel(panel, [benchmark_label(item) for item in benchmarks], series, 1.0, 0.8)
-
-
-def _position_panel(run: Run, results: Results, benchmark: str) -> Panel:
-    numbers = _series(run)
+def _shorter(results: Results, series: dict[str, int], benchmark: str) -> Panel:
+    """What a step would yield if only its first k draft tokens were checked: 1 + their rates added up."""
     panel = Panel(
-        f"fig-position-{benchmark}".replace("_", "-"), f"Accepted per draft position, {benchmark_label(benchmark)}"
+        f"fig-shorter-{benchmark}".replace("_", "-"),
+        f"Acceptance length by draft tokens used, {benchmark_label(benchmark)}",
     )
     with draw(panel) as axes:
-        for order, variant in enumerate(run.drafted):
-            if rows := _positions(results, variant, benchmark):
-                places = np.arange(1, len(rows) + 1) + _dodged(len(run.drafted), order, 0.08)
-                _dots(axes, places, rows, numbers[variant], "-")
-        axes.set_xlabel("draft position")
+        for variant, number in series.items():
+            lengths, position = [1.0], 1
+            while (rate := results.value(variant, f"acceptance_rate_position_{position}", benchmark)) is not None:
+                lengths.append(lengths[-1] + rate)
+                position += 1
+            if len(lengths) > 1:
+                axes.plot(range(len(lengths)), lengths, color=colour(number), marker=marker(number))
+        dashed(axes, 1.0)
+        axes.set_xlabel("draft tokens per step")
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-        axes.yaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
-        axes.set_ylim(-0.03, 1.03)
+        headroom(axes)
     return panel
-
-
-def _positions(results: Results, variant: str, benchmark: str) -> list[Row]:
-    rows, position = [], 1
-    while (row := results.get(variant, f"acceptance_rate_position_{position}", benchmark)) and row.value is not None:
-        rows.append(row)
-        position += 1
-    return rows
 
 
 def _thinned(values: list[float]) -> list[float]:
@@ -151,10 +112,8 @@ def training(run: Run, variant: str) -> FigureGroup:
     rows = run.curves[variant]
     families = _step_families(rows)
     numbers = range(1, 1 + max((len(keys) for keys in families.values()), default=0))
-    legend = [(f"draft step {number}", GLYPHS[number % SERIES], number % SERIES) for number in numbers]
-    group = FigureGroup(
-        f"Training of {variant_label(variant)}: thin lines are single steps averaged in small groups.", legend
-    )
+    group = FigureGroup(f"Training of {variant_label(variant)}: thin lines are single steps averaged in small groups.")
+    group.legend = legend([f"draft step {number}" for number in numbers], numbers)
     group.panels.append(_training_panel(rows, variant, "loss", ["loss"], None))
     group.panels += [_training_panel(rows, variant, family, keys, None) for family, keys in families.items()]
     if _curve(rows, ESTIMATE, "validation")[0]:
@@ -179,31 +138,9 @@ def _training_panel(rows: list[dict[str, Any]], variant: str, family: str, keys:
     return panel
 
 
-def speed(run: Run, results: Results) -> FigureGroup:
-    """Speed-up, tokens per second and inter-token latency by concurrency."""
-    caption = "By requests at once. Whiskers are 95% intervals. The dashed line is the speed without a draft."
-    group = FigureGroup(caption, _legend(run, run.reproduction.variants))
-    group.panels.append(_speed_panel(run, results, "speedup", "Speed-up against no speculation", 1.0))
-    group.panels.append(_speed_panel(run, results, "tokens_per_s", "Tokens per second", None))
-    group.panels.append(_speed_panel(run, results, "itl_ms_p50", "Inter-token latency, median, ms", None))
-    return group
-
-
-def _speed_panel(run: Run, results: Results, metric: str, title: str, line_at: float | None) -> Panel:
-    benchmark = run.reproduction.evaluate.latency.benchmark
-    levels = sorted(int(level) for level in run.latency[BASE].concurrency)
-    variants = run.drafted if line_at else run.reproduction.variants
-    numbers = _series(run)
-    series = {numbers[v]: [results.get(v, f"{metric}_c{level}", benchmark) for level in levels] for v in variants}
-    panel = Panel(f"fig-{metric.replace('_', '-')}", title)
-    return _category_panel(panel, [f"{level} at once" for level in levels], series, line_at, None if line_at else 0.0)
-
-
 def all_figures(run: Run, results: Results) -> dict[str, list[FigureGroup]]:
     """The figure groups by the section of the page that shows them; groups without data are left out."""
-    groups = {
-        "acceptance": [acceptance(run, results)],
-        "speed": [speed(run, results)],
-        "training": [training(run, variant) for variant in run.training],
-    }
-    return {section: [group for group in found if group.panels] for section, found in groups.items()}
+    sections = dict.fromkeys(metric.section for metric in METRICS.values() if metric.chart)
+    groups = {section: [of_section(results, section)] for section in sections}
+    groups["training"] = [training(run, variant) for variant in run.training]
+    return {section: kept for section, found in groups.items() if (kept := [each for each in found if each.panels])}

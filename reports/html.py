@@ -1,18 +1,23 @@
-"""Writes a `Page` as one self-contained HTML file: styles, script and figures inside, nothing loaded from anywhere.
+"""Writes a `Page` or a `Comparison` as one self-contained HTML file: styles, script and figures inside, nothing loaded.
 
 Called by `python -m reports`.
 """
 
 import json
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from reports import metrics
 from reports.cells import Table
-from reports.page import Page
+
+if TYPE_CHECKING:
+    from reports.compare import Comparison
+    from reports.page import Page
 
 TEMPLATES = Path(__file__).parent / "templates"
+FILTER_FROM = 8  # a table with fewer rows is seen at a glance
 
 
 def header_rows(table: Table) -> list[tuple[str, int]]:
@@ -26,8 +31,8 @@ def header_rows(table: Table) -> list[tuple[str, int]]:
     return runs if any(name for name, _ in runs) else []
 
 
-def render(page: Page) -> str:
-    """The page as text. Everything that comes from results is escaped; only our own SVG is taken as it is."""
+def _environment() -> Environment:
+    """Everything that comes from results is escaped; only our own SVG, styles and script are taken as they are."""
     environment = Environment(
         loader=FileSystemLoader(TEMPLATES),
         autoescape=True,
@@ -35,10 +40,29 @@ def render(page: Page) -> str:
         lstrip_blocks=True,
         undefined=StrictUndefined,
     )
-    environment.globals |= {"header_rows": header_rows, "intervals": metrics.INTERVALS}
-    return environment.get_template("report.html.j2").render(
-        page=page,
-        css=(TEMPLATES / "report.css").read_text(),
-        script=(TEMPLATES / "report.js").read_text(),
-        provenance_text=json.dumps(page.provenance, indent=1, ensure_ascii=False),
+    environment.globals |= {
+        "header_rows": header_rows,
+        "intervals": metrics.INTERVALS,
+        "filter_from": FILTER_FROM,
+        "css": (TEMPLATES / "report.css").read_text(),
+        "script": (TEMPLATES / "report.js").read_text(),
+    }
+    return environment
+
+
+def render(page: "Page") -> str:
+    """The report of one run as text."""
+    return (
+        _environment()
+        .get_template("report.html.j2")
+        .render(
+            page=page,
+            provenance_text=json.dumps(page.provenance, indent=1, ensure_ascii=False),
+            settings_text=json.dumps(page.settings, indent=1, ensure_ascii=False),
+        )
     )
+
+
+def render_comparison(page: "Comparison") -> str:
+    """The comparison of several runs as text."""
+    return _environment().get_template("comparison.html.j2").render(page=page)

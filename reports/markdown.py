@@ -4,17 +4,23 @@ Called by `python -m reports` and by `reports.publish`.
 """
 
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from reports import metrics
 from reports.cells import Cell, Column, Table
-from reports.page import Page
+
+if TYPE_CHECKING:
+    from reports.compare import Comparison
+    from reports.page import Page
 
 SECTIONS = (
     ("leaderboard", "All variants side by side"), ("gates", "Gates"), ("speed", "Speed"), ("servers", "Servers"),
-    ("acceptance", "Acceptance"),
+    ("support", "Added to the engine"), ("further_speed", "Further figures of speed"), ("acceptance", "Acceptance"),
+    ("further_acceptance", "Further figures of acceptance"), ("further_sampling", "At a temperature above 0"),
     ("accuracy", "Accuracy"), ("parity", "From validation to serving"), ("training", "Training"), ("data", "Prompts"),
     ("capture", "Captured replies"), ("costs", "What each step took"),
-    ("published", "Figures of others"), ("not_run", "Not run"), ("provenance", "Provenance"),
+    ("published", "Figures of others"), ("not_run", "Not run"), ("all_figures", "All figures"),
+    ("provenance", "Provenance"),
 )  # fmt: skip
 NOTHING = {
     "published": "No figures for drafts of this verifier are known from the literature.",
@@ -53,12 +59,13 @@ def _table(table: Table) -> str:
     return markdown_table(table.columns, table.rows)
 
 
-def render(page: Page) -> str:
+def render(page: "Page") -> str:
     """The report as Markdown; figures are only in the HTML page."""
     parts = [f"# {page.heading}"]
     if page.scale_note:
         parts.append(f"**This is a {page.scale_note}.**")
-    parts.append(" ".join(page.summary))
+    parts.append("## In short")
+    parts += [f"**{each.question}** {each.verdict}. {' '.join(each.sentences)}" for each in page.answers]
     parts += ["\n".join(f"- {warning}" for warning in page.warnings)] if page.warnings else []
     parts.append("\n".join(f"- {name}: {value}" for name, value in page.about))
     for name, title in SECTIONS:
@@ -69,13 +76,21 @@ def render(page: Page) -> str:
     parts += [
         "## Terms",
         metrics.INTERVALS,
-        "\n".join(f"- **{term.label}** ({term.unit}): {term.meaning}" for term in page.definitions),
+        "\n".join(f"- **{term.label}** ({term.read}): {term.meaning}" for term in page.definitions),
     ]
     parts += ["## Run it again", "```\n" + "\n".join(page.command) + "\n```"]
     return "\n\n".join(parts) + "\n"
 
 
-def _differences(page: Page) -> Iterator[str]:
+def comparison_markdown(page: "Comparison") -> str:
+    """The comparison of several runs as Markdown."""
+    parts = ["# Runs compared", " ".join(page.summary)]
+    parts += ["\n".join(f"- {warning}" for warning in page.warnings)] if page.warnings else []
+    parts += [_table(page.sources), "## Key figures", _table(page.key), "## All other figures", _table(page.rest)]
+    return "\n\n".join([*parts, metrics.INTERVALS]) + "\n"
+
+
+def _differences(page: "Page") -> Iterator[str]:
     for variant in page.differences:
         yield f"**{variant.label}**: {variant.told}"
         for found in variant.shown:

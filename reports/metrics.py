@@ -22,7 +22,7 @@ class Metric:
         pooled: over what the figure is taken, and how.
         section: id of the page's section that draws it.
         chart: `benchmark` for one panel with a place per benchmark, `axis` for one panel per benchmark over what the
-            end of the name counts, `category` for one panel per benchmark over its categories; nothing for no figure.
+            end of the name counts; nothing for no figure. Categories of a benchmark get a panel in both cases.
         line: value of the dashed line in the figure.
     """
 
@@ -34,6 +34,12 @@ class Metric:
     section: str = ""
     chart: str = ""
     line: float | None = None
+
+    @property
+    def read(self) -> str:
+        """How to read the figure: `tokens, over all verify steps of a benchmark, higher is better`."""
+        better = f"{self.better} is better" if self.better else ""
+        return ", ".join(part for part in (self.unit, self.pooled, better) if part)
 
 
 @dataclass(frozen=True)

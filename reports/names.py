@@ -1,5 +1,7 @@
 """Names as people read them: variants, benchmarks, splits, scales. Used by tables, figures and text."""
 
+from collections.abc import Iterable
+
 VARIANTS = {"none": "no speculation", "ngram": "n-gram look-up", "suffix": "suffix look-up"}
 BENCHMARKS = {"gsm8k": "GSM8K", "mt_bench": "MT-Bench"}
 SCALE_LABELS = {"full": "full run", "smoke": "smoke run", "mini": "miniature"}
@@ -16,8 +18,8 @@ def variant_label(variant: str) -> str:
 
 
 def benchmark_label(benchmark: str) -> str:
-    """`word problems` for `word_problems`, `GSM8K` for `gsm8k`."""
-    return BENCHMARKS.get(benchmark, benchmark.replace("_", " "))
+    """`word problems` for `word_problems`, `GSM8K` for `gsm8k`, `word problems, give` for `word_problems/give`."""
+    return ", ".join(BENCHMARKS.get(part, part.replace("_", " ")) for part in benchmark.split("/"))
 
 
 def split_label(split: str) -> str:
@@ -28,3 +30,9 @@ def split_label(split: str) -> str:
 def scale_label(scale: str) -> str:
     """`smoke run` for `smoke`."""
     return SCALE_LABELS[scale]
+
+
+def listed(names: Iterable[str], word: str) -> str:
+    """`a`, `a and b`, `a, b and c`."""
+    told = list(names)
+    return told[0] if len(told) == 1 else f"{', '.join(told[:-1])} {word} {told[-1]}"

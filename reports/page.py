@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from reports import figures, metrics, names, summary, tables
+from reports import advice, cautions, figures, metrics, names, origins, tables
 from reports.cells import Table, interval
 from reports.collect import Run
 from reports.formats import Difference, MatchFile
@@ -15,6 +15,13 @@ from reports.gates import MET, Gate
 from reports.rows import Results
 
 SHOWN_DIFFERENCES = 3
+FURTHER = (
+    "speed",
+    "acceptance",
+    "sampling",
+    "accuracy",
+    "training",
+)  # sections that show what has no figure in a table
 
 
 @dataclass(frozen=True)
@@ -50,9 +57,9 @@ class Differences:
 
 @dataclass(frozen=True)
 class Page:
-    """The content of a report. `tables` and `figures` go by section; `summary` starts with the advice.
+    """The content of a report. `tables` and `figures` go by section; `answers` is what stands on top.
 
-    `ending` names the scale in the heading; empty for a full run.
+    `ending` names the scale in the heading; empty for a full run. `served` are command lines of servers.
     """
 
     model: str
@@ -60,7 +67,7 @@ class Page:
     scale_label: str
     scale_note: str
     about: list[tuple[str, str]]
-    summary: list[str]
+    answers: list[advice.Answer]
     key_figures: list[KeyFigure]
     warnings: list[str]
     tables: dict[str, Table]
@@ -69,6 +76,8 @@ class Page:
     definitions: list[metrics.Metric]
     provenance: dict[str, Any]
     command: list[str]
+    served: list[str]
+    settings: dict[str, Any]
 
     @property
     def heading(self) -> str:
@@ -81,38 +90,61 @@ def make_page(run: Run, results: Results, gates: list[Gate], provenance: dict[st
     model = run.reproduction.verifier.id.rpartition("/")[2]
     label = names.scale_label(run.scale)
     ending = "" if run.scale == "full" else f" ({label})"
-    best = summary.best_variant(run, results)
+    choices = [advice.choose(run, results, level) for level in advice.levels(run)]
+    best = next((choice.best for choice in choices), None)
     return Page(
         model=model,
         ending=ending,
         scale_label=label,
         scale_note=names.SCALE_NOTES[run.scale],
         about=_about(run, results, provenance),
-        summary=summary.summary(run, results, best),
+        answers=advice.answers(run, results),
         key_figures=_key_figures(run, results, gates, best),
-        warnings=summary.warnings(run, results, gates),
-        tables=_tables(run, results, gates, best),
+        warnings=cautions.cautions(run, results, gates),
+        tables=_tables(run, results, gates, _marks(choices)),
         figures=figures.all_figures(run, results),
         differences=[_differences(run, variant) for variant in run.drafted],
         definitions=_definitions(results),
         provenance=provenance,
         command=_command(run, provenance),
+        served=origins.serve_commands(run),
+        settings=run.reproduction.model_dump(mode="json"),
     )
 
 
-def _tables(run: Run, results: Results, gates: list[Gate], best: str | None) -> dict[str, Table]:
-    made = {"leaderboard": tables.leaderboard(run, results, best), "gates": tables.gates(gates)}
+def _marks(choices: list[advice.Choice]) -> dict[str, str]:
+    """What stands below a variant's name: where it is the fastest sound draft, or not told apart from it."""
+    marks: dict[str, list[str]] = {}
+    for choice in choices:
+        for variant in (choice.best, *choice.tied) if choice.best else ():
+            verb = "not told apart from the fastest" if choice.tied else "fastest"
+            marks.setdefault(variant, []).append(f"{verb} at {choice.level}")
+    return {variant: ", ".join(told) for variant, told in marks.items()}
+
+
+def _tables(run: Run, results: Results, gates: list[Gate], marks: dict[str, str]) -> dict[str, Table]:
+    made = {"leaderboard": tables.leaderboard(run, results, marks), "gates": tables.gates(gates)}
     for of_results in (
         tables.acceptance,
         tables.accuracy,
         tables.speed,
         tables.training,
         tables.parity,
-        tables.not_run,
+        tables.published,
+        tables.all_figures,
+        origins.not_run,
     ):
         made[of_results.__name__] = of_results(run, results)
-    for of_run in (tables.servers, tables.data, tables.capture, tables.costs, tables.published, tables.provenance):
+    for of_run in (
+        origins.servers,
+        origins.support,
+        origins.data,
+        origins.capture,
+        origins.costs,
+        origins.provenance,
+    ):
         made[of_run.__name__] = of_run(run)
+    made |= {f"further_{section}": tables.further(results, section) for section in FURTHER}
     return {name: table for name, table in made.items() if table.rows}
 
 
@@ -131,9 +163,9 @@ def _about(run: Run, results: Results, provenance: dict[str, Any]) -> list[tuple
 def _key_figures(run: Run, results: Results, gates: list[Gate], best: str | None) -> list[KeyFigure]:
     """The recommended variant (else the first draft) in three numbers, and the gates."""
     shown = best or next(iter(run.reproduction.algorithms))
-    benchmark, level = run.reproduction.evaluate.latency.benchmark, summary.levels(run)[0]
+    benchmark, level = run.reproduction.evaluate.latency.benchmark, advice.levels(run)[0]
     labels = {
-        f"speedup_c{level}": f"speed-up of {names.variant_label(shown)}, {summary.at_once(level)}",
+        f"speedup_c{level}": f"speed-up of {names.variant_label(shown)}, {advice.at_once(level)}",
         "acceptance_length": f"tokens per verify step, {names.benchmark_label(benchmark)}",
     }
     found = [(results.get(shown, metric, benchmark), label) for metric, label in labels.items()]

@@ -1,18 +1,20 @@
-"""Keeps the results of a run in the repository: reports/published/ and the result table of the README.
+"""Keeps the results of a run in the repository: reports/published/ with its page and badges, and the README's table.
 
-`publish` is `python -m reports publish`; `readme_table` is what it pastes.
+`publish` and `renew` are `python -m reports publish`; `readme_table` is what they paste.
 """
 
 import re
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
 from harness.errors import UserError
 from harness.files import replacing
+from reports.badge import badge, badge_text
 from reports.cells import Cell, Column, figure, name
 from reports.collect import BASE, read_json
 from reports.markdown import markdown_table
-from reports.names import benchmark_label
+from reports.names import SCALE_NOTES, benchmark_label, scale_label
 from reports.rows import Results, Row, read_csv
 
 PUBLISHED = Path("reports/published")
@@ -41,10 +43,57 @@ def publish(results: Path, published: Path = PUBLISHED, readme: Path = README) -
         with replacing(target) as partial:
             shutil.copyfile(source, partial)
         written.append(target)
-    if known["scale"] == "full":
-        update_readme(readme, published)
-        written.append(readme)
-    return written
+    return [*written, *renew(published, readme)]
+
+
+def renew(published: Path = PUBLISHED, readme: Path = README) -> list[Path]:
+    """Write again what follows from the kept tables: a badge for each, the page over all, and the README's tables.
+
+    Returns:
+        The files written; the README only where a full run is kept.
+
+    Raises:
+        UserError: a kept table is damaged or lacks provenance, or the README lacks its markers.
+    """
+    kept = sorted(published.glob("*.csv"))
+    if not kept:
+        raise UserError(f"{published}: holds no table. Fix: give --results results/<target>")
+    for table in kept:
+        _clean_provenance(table.with_name(f"{table.stem}.provenance.json"))
+        _check_table(table)
+    texts = {table.with_suffix(".svg"): badge(Results(read_csv(table))) for table in kept}
+    texts[published / "README.md"] = published_page(kept)
+    for path, text in texts.items():
+        with replacing(path) as partial:
+            partial.write_text(text, encoding="utf-8")
+    if not _full(published):
+        return list(texts)
+    update_readme(readme, published)
+    return [*texts, readme]
+
+
+def _full(published: Path) -> list[Path]:
+    return [path for path in sorted(published.glob("*.csv")) if read_csv(path)[0].scale == "full"]
+
+
+def published_page(kept: Sequence[Path]) -> str:
+    """The page of reports/published/: every kept table with its scale, full runs first."""
+    parts = ["# Results of real runs", "Made by `python -m reports publish`; do not edit by hand."]
+    scales = {path: read_csv(path)[0].scale for path in kept}
+    for path in sorted(kept, key=lambda path: (list(SCALE_NOTES).index(scales[path]), path.name)):
+        scale = scales[path]
+        parts.append(f"## {path.stem}: {scale_label(scale)}")
+        parts += [f"**This is a {SCALE_NOTES[scale]}.**"] if SCALE_NOTES[scale] else []
+        parts.append(badge_line(path, path.parent))
+        parts += [readme_table(path), f"All figures: [{path.name}]({path.name}); provenance: "
+                  f"[{path.stem}.provenance.json]({path.stem}.provenance.json)."]  # fmt: skip
+    return "\n\n".join(parts) + "\n"
+
+
+def badge_line(table: Path, seen_from: Path) -> str:
+    """The Markdown that shows a table's badge on a page of folder `seen_from`."""
+    alt = badge_text(Results(read_csv(table)))
+    return f"![{' '.join(alt)}]({table.with_suffix('.svg').relative_to(seen_from).as_posix()})"
 
 
 def _check_table(table: Path) -> None:
@@ -83,8 +132,8 @@ def update_readme(readme: Path, published: Path) -> None:
         raise UserError(f"{readme}: no {START} ... {END}. Fix: add the two lines where the result table belongs")
     before, _, rest = text.partition(START)
     after = rest.partition(END)[2]
-    full = [path for path in sorted(published.glob("*.csv")) if read_csv(path)[0].scale == "full"]
-    tables = "\n\n".join(readme_table(path) for path in full)
+    seen_from = readme.parent
+    tables = "\n\n".join(f"{badge_line(path, seen_from)}\n\n{readme_table(path)}" for path in _full(published))
     with replacing(readme) as partial:
         partial.write_text(f"{before}{START}\n{tables}\n{END}{after}", encoding="utf-8")
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from pathlib import Path, PurePosixPath
 
-from harness.evaluation.statistics import paired_difference, paired_ratio, pooled_ratio
+from harness.evaluation.statistics import paired_difference, paired_ratio, pooled_ratio, proportion
 from harness.files import replacing
 from harness.sections.evaluate import Evaluate
 from reports import metrics
@@ -43,6 +43,11 @@ class Row:
     finished_at: str
     note: str
 
+    @property
+    def base(self) -> str:
+        """The metric without what its name carries at the end."""
+        return metrics.base_name(self.metric)
+
 
 @dataclass(frozen=True)
 class Figure:
@@ -62,6 +67,11 @@ def machine(provenance: Provenance) -> str:
     hardware = provenance.hardware
     gpus = " + ".join(hardware.gpus) or "no GPU"
     return f"{hardware.cores} cores of {hardware.cpu}, {hardware.memory_gib:.0f} GiB memory, {gpus}"
+
+
+def share_left_open(n: int) -> float:
+    """The largest share of faults that `n` cases without one leave possible: the upper end of Wilson's interval."""
+    return proportion(0, n).high
 
 
 class Results:

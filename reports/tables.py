@@ -1,13 +1,15 @@
-"""The tables of the report. Called by `reports.page`."""
+"""The tables of results. Called by `reports.page`; what tells where results come from is in `reports.origins`."""
 
 from collections.abc import Sequence
 
+from reports.beside import all_beside, theirs_written
 from reports.cells import DASH, Cell, Table, figure, interval, name, numbers, plain, texts
 from reports.collect import BASE, Run
+from reports.formats import Published
 from reports.gates import Gate
-from reports.metrics import count, described, duration, written
-from reports.names import benchmark_label, split_label, variant_label
-from reports.rows import BASELINES, LATENCY_FIELDS, Results
+from reports.metrics import count, described, duration, place, written
+from reports.names import benchmark_label, variant_label
+from reports.rows import LATENCY_FIELDS, Results
 
 
 def _levels(run: Run) -> list[str]:
@@ -18,8 +20,8 @@ def _tasks(run: Run) -> list[str]:
     return [task for task, score in run.accuracy[BASE].tasks.items() if not score.not_run]
 
 
-def leaderboard(run: Run, results: Results, best: str | None) -> Table:
-    """One row per variant, everything that decides between them; `best` is marked."""
+def leaderboard(run: Run, results: Results, marks: dict[str, str]) -> Table:
+    """One row per variant, everything that decides between them; `marks` go below names."""
     speed_at = run.reproduction.evaluate.latency.benchmark
     lengths, tasks, levels = results.measured("acceptance_length"), _tasks(run), _levels(run)
     columns = texts("Variant")
@@ -28,9 +30,8 @@ def leaderboard(run: Run, results: Results, best: str | None) -> Table:
     columns += numbers("exact", "faults", group="Output match")
     columns += numbers(*map(benchmark_label, tasks), group="Accuracy") + numbers("Parity gap", "Training")
     table = Table("leaderboard", "All variants side by side", columns)
-    mark = "recommended here" if run.scale == "full" else "did best here"
     for variant in run.reproduction.variants:
-        cells = [name(variant, mark if variant == best else "")]
+        cells = [name(variant, marks.get(variant, ""))]
         cells += [_speed(results, variant, level, speed_at) for level in levels]
         cells += [figure(results.get(variant, "acceptance_length", item)) for item in lengths]
         cells += [figure(results.get(variant, "output_match_exact")), _faults(results, variant)]
@@ -183,94 +184,53 @@ def parity(run: Run, results: Results) -> Table:
     return table
 
 
-def published(run: Run) -> Table:
-    """Figures of others for this verifier, with their conditions and sources."""
-    columns = texts("Algorithm", "Metric", "Benchmark") + numbers("Value") + texts("Conditions", "Source")
-    table = Table("published-table", "Figures of others", columns)
-    for item in run.published:
-        values = item.value if isinstance(item.value, list) else [item.value]
-        held = item.conditions.items() if isinstance(item.conditions, dict) else ()
-        conditions = "; ".join(f"{key}: {value}" for key, value in held) or str(item.conditions or "")
-        told = [Cell(item.algorithm), Cell(item.metric.replace("_", " ")), Cell(benchmark_label(item.benchmark))]
-        table.rows.append([*told, Cell(" / ".join(map(str, values))), Cell(conditions), Cell(item.source)])
+def published(run: Run, results: Results) -> Table:
+    """Published figures for the algorithms of this run beside ours, with what differs."""
+    columns = texts("Algorithm", "Metric", "Benchmark") + numbers("Published", "Here") + texts("Ours against it")
+    columns += texts("What differs", "Conditions there", "Source")
+    table = Table("published-table", "Published figures beside ours", columns)
+    for found in all_beside(run, results):
+        item, absent = found.item, Cell("not run", found.absent.removeprefix("not run: "), "", "absent")
+        ours = figure(found.ours) if found.ours else absent
+        metric = described(found.ours.metric).label if found.ours else item.metric.replace("_", " ")
+        told = [Cell(variant_label(item.algorithm)), Cell(metric), Cell(benchmark_label(item.benchmark))]
+        theirs = Cell(theirs_written(found), sort=found.value)
+        differs = Cell("; ".join(found.differs) or DASH)
+        verdict = Cell(found.verdict or DASH, sort=found.ratio[0] if found.ratio else "")
+        table.rows.append([*told, theirs, ours, verdict, differs, Cell(conditions(item)), Cell(item.source)])
     return table
 
 
-def not_run(run: Run, results: Results) -> Table:
-    """Everything that has no figure, with the reason."""
-    table = Table("not-run-table", "Not run", texts("What", "Where", "Why"))
-    for source in run.sources.sources:
-        if source.not_run:
-            what = Cell(f"prompts, {split_label(source.split)}")
-            table.rows.append([what, Cell(benchmark_label(source.source)), Cell(f"not run: {source.not_run}")])
-    grouped: dict[tuple[str, str, str], list[str]] = {}
-    for row in results.not_run():
-        grouped.setdefault((described(row.metric).label, row.benchmark, row.note), []).append(row.variant)
-    for (label, benchmark, note), variants in grouped.items():
-        listed = ", ".join(dict.fromkeys(map(variant_label, variants)))
-        unserved = variants[0] in BASELINES and variants[0] not in run.reproduction.variants
-        told = f"{listed}, every metric" if unserved else f"{label}: {listed}"
-        table.rows.append([Cell(told), Cell(benchmark_label(benchmark) or DASH), Cell(note)])
-    return table
-
-
-def data(run: Run) -> Table:
-    """Prompts by source, as asked for and as they came."""
-    table = Table("data-table", "Prompts by source", texts("Source", "Split") + numbers("Rows", "Asked for"))
-    for source in run.sources.sources:
-        rows = Cell("not run", source.not_run, 0, "absent") if source.not_run else plain(source.rows)
-        where = [Cell(benchmark_label(source.source)), Cell(split_label(source.split))]
-        table.rows.append([*where, rows, plain(source.rows_asked)])
-    return table
-
-
-def capture(run: Run) -> Table:
-    """The replies and states that the drafts learnt from."""
-    found = run.manifest
-    columns = numbers("Replies", "Tokens", "Supervised", "Cut at the limit", "Dropped", "Time", "Tokens per second")
-    dropped = Cell(f"{sum(found.dropped.values()):,}", ", ".join(f"{n} {why}" for why, n in found.dropped.items() if n))
-    counts = map(plain, (found.rows, found.tokens, found.supervised_tokens, found.cut_at_limit))
-    rate = plain(found.tokens_per_s)
-    return Table(
-        "capture-table",
-        "Captured replies",
-        columns,
-        [[*counts, dropped, plain(found.seconds, duration(found.seconds)), rate]],
+def conditions(item: Published) -> str:
+    """The stated conditions of a published figure in one line."""
+    held = (
+        dict(item.conditions) if isinstance(item.conditions, dict) else {"": item.conditions} if item.conditions else {}
     )
+    stated = {"draft tokens": item.k, "temperature": item.temperature, "draft": item.draft} | held
+    return "; ".join(f"{key}: {value}".removeprefix(": ") for key, value in stated.items() if value is not None)
 
 
-def servers(run: Run) -> Table:
-    """What each server said of itself."""
-    columns = texts("Variant", "Method") + numbers("Draft tokens per step", "Longest sequence", "Ready after")
-    table = Table("servers-table", "The servers, as they report themselves", columns)
-    for variant, server in run.servers.items():
-        drafted = plain(server.num_speculative_tokens or None)
-        rest = (plain(server.max_model_len), plain(server.startup_s, duration(server.startup_s)))
-        table.rows.append([name(variant), Cell(server.method or DASH), drafted, *rest])
+def further(results: Results, section: str) -> Table:
+    """What a section has besides its figures: a row per metric and benchmark, a column per variant."""
+    rows = [row for row in results.rows if (told := described(row.metric)).section == section and not told.chart]
+    variants = list(dict.fromkeys(row.variant for row in rows))
+    columns = texts("Figure", "Benchmark") + numbers(*map(variant_label, variants))
+    table = Table(f"{section}-further", f"Further figures of {section}", columns)
+    for metric, benchmark in dict.fromkeys((row.metric, row.benchmark) for row in rows):
+        label = ", ".join(part for part in (described(metric).label, place(metric)) if part)
+        cells = [figure(results.get(variant, metric, benchmark)) for variant in variants]
+        table.rows.append([Cell(label), Cell(benchmark_label(benchmark) or DASH), *cells])
     return table
 
 
-def costs(run: Run) -> Table:
-    """Wall time and peak memory of every step."""
-    table = Table("costs-table", "What each step took", texts("Step") + numbers("Wall time", "Peak memory"))
-    for cost in run.costs:
-        peak = plain(cost.peak_memory_mib, f"{(cost.peak_memory_mib or 0) / 1024:.2f} GiB")
-        table.rows.append([Cell(cost.rule), plain(cost.wall_s, duration(cost.wall_s)), peak])
-    if len(run.costs) > 1:
-        total_s, most = sum(cost.wall_s for cost in run.costs), max(cost.peak_memory_mib or 0 for cost in run.costs)
-        table.rows.append(
-            [Cell("all together"), plain(total_s, duration(total_s)), plain(most, f"{most / 1024:.2f} GiB")]
-        )
-    return table
-
-
-def provenance(run: Run) -> Table:
-    """Where every result file comes from."""
-    labels = ("File", "Commit", "Uncommitted changes", "Seed", "Settings", "Finished", "File hash")
-    table = Table("provenance-table", "Provenance of every file", texts(*labels))
-    dirt = {True: "yes", False: "no", None: "unknown"}
-    for file, found in run.provenance.items():
-        commit, seed = (found.commit or "unknown")[:12], DASH if found.seed is None else str(found.seed)
-        hashes = (found.settings_sha256[:12], found.finished_at[:19].replace("T", " "), run.sha256[file][:12])
-        table.rows.append([Cell(text) for text in (file, commit, dirt[found.dirty], seed, *hashes)])
+def all_figures(run: Run, results: Results) -> Table:
+    """Every row of results.csv, told in words."""
+    columns = texts("Variant", "Figure", "Of", "Benchmark") + numbers("Value", "n") + texts("Better", "Pooled")
+    table = Table("figures-table", "Every figure of this run", columns)
+    for row in results.rows:
+        metric = described(row.metric)
+        count_of = plain(row.n)
+        told = [Cell(metric.label), Cell(place(row.metric) or DASH), Cell(benchmark_label(row.benchmark) or DASH)]
+        rest = [figure(row), count_of, Cell(metric.better or DASH), Cell(metric.pooled or DASH)]
+        table.rows.append([name(row.variant), *told, *rest])
     return table

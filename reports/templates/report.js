@@ -25,3 +25,20 @@ const sortBy = (heading) => {
 document.querySelectorAll("th[data-column] button").forEach((button) => {
   button.addEventListener("click", () => sortBy(button.closest("th")));
 });
+
+// Keeps the rows that hold every word typed into the field above a table.
+const filterRows = (field) => {
+  const words = field.value.trim().toLowerCase().split(/\s+/);
+  const rows = [...document.getElementById(field.dataset.filters).tBodies[0].rows];
+  for (const row of rows) {
+    const text = row.textContent.toLowerCase();
+    row.hidden = !words.every((word) => text.includes(word));
+  }
+  const shown = rows.filter((row) => !row.hidden).length;
+  field.closest(".filter").querySelector("[role=status]").textContent = shown < rows.length ? `${shown} of ${rows.length} rows` : "";
+};
+
+document.querySelectorAll("input[data-filters]").forEach((field) => {
+  field.closest(".filter").hidden = false;
+  field.addEventListener("input", () => filterRows(field));
+});

@@ -22,6 +22,7 @@ CHANCES = {  # chance that the next position is accepted, per variant and source
 }
 RATES = {"none": (27.4, 118.0), "ngram": (29.9, 115.2), ALGORITHM: (39.6, 122.7)}
 POSITIONS, REPLIES = 3, 40
+SUPPORT = ["kernels in PyTorch", "context norm of every layer"]
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 REPRODUCTION = {
@@ -217,6 +218,11 @@ def _curve() -> list[dict[str, Any]]:
     return rows
 
 
+def write_extra(folder: Path, name: str, figures: list[dict[str, Any]], scale: str = "full") -> None:
+    """A result file of an optional check."""
+    _put(folder / name, {"figures": figures, "provenance": provenance(scale)})
+
+
 def write_run(folder: Path, scale: str = "full", dirty: bool | None = False) -> Path:
     """All result files of a run of the toy reproduction in `folder`."""
     dice, source = random.Random(7), {"provenance": provenance(scale, dirty)}
@@ -241,6 +247,9 @@ def write_run(folder: Path, scale: str = "full", dirty: bool | None = False) -> 
             "verifier": "toy",
             "max_model_len": 256,
             "startup_s": 21.0,
+            "dtype": "bfloat16",
+            "command": ["vllm", "serve", f"results/toy/{variant}", "--enforce-eager"],
+            "settings": {"engine": {"model_runner": "V1"}, "support": SUPPORT if variant == ALGORITHM else []},
         }
         _put(place / "server.json", server | source)
         _put_rows(place / "replies.jsonl", replies)

@@ -5,14 +5,17 @@ from collections.abc import Iterator
 
 import pytest
 
+from reports.compare import compare_main
 from tests.reports.synthetic import ALGORITHM
 
 CHROMIUM = next((path for path in map(shutil.which, ("chromium", "chromium-browser", "google-chrome")) if path), None)
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
          "--disable-component-update", "--disable-sync"]  # fmt: skip
 FIGURES = (
-    "fig-speedup", "fig-tokens-per-s", "fig-itl-ms-p50", "fig-acceptance-length", "fig-position-word-problems",
-    "fig-position-instructions", f"fig-loss-{ALGORITHM}", f"fig-acc-{ALGORITHM}",
+    "fig-speedup-c-word-problems", "fig-tokens-per-s-c-word-problems", "fig-ttft-ms-c-word-problems",
+    "fig-itl-ms-c-word-problems", "fig-request-s-c-word-problems", "fig-acceptance-length",
+    "fig-acceptance-rate-position-word-problems", "fig-acceptance-rate-position-instructions",
+    "fig-shorter-word-problems", "fig-shorter-instructions", f"fig-loss-{ALGORITHM}", f"fig-acc-{ALGORITHM}",
     f"fig-acceptance-length-pooled-{ALGORITHM}",
 )  # fmt: skip
 
@@ -84,11 +87,39 @@ def test_numbers_are_sorted_as_numbers(opened):
     assert column(page, 3) == ["115.2", "118.0", "122.7"]
 
 
-@pytest.mark.parametrize("width", [360, 390, 768])
+@pytest.mark.parametrize("width", [360, 380, 390, 768])
 def test_only_tables_scroll_sideways_on_a_small_screen(opened, width):
     page = opened(width, 800)
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     assert page.eval_on_selector("#leaderboard", "table => table.scrollWidth > table.parentElement.clientWidth")
+
+
+def test_a_filter_keeps_the_rows_with_every_word_and_says_how_many(opened):
+    page = opened()
+    page.locator("#figures summary").click()
+    rows = page.locator("#figures-table tbody tr")
+    total = rows.count()
+    page.locator("input[data-filters='figures-table']").fill(f"{ALGORITHM} faults")
+    shown = page.locator("#figures-table tbody tr:visible")
+    assert shown.count() == 1
+    assert "Output match, faults" in shown.first.text_content()
+    assert page.locator("#figures .filter [role=status]").text_content() == f"1 of {total} rows"
+    page.locator("input[data-filters='figures-table']").fill("")
+    assert page.locator("#figures-table tbody tr:visible").count() == total
+
+
+def test_a_comparison_is_drawn_sorted_and_fits_a_phone(tab, finished, tmp_path):
+    page, messages = tab
+    assert compare_main([str(finished), str(finished), "--out", str(tmp_path)]) == 0
+    page.set_viewport_size({"width": 380, "height": 800})
+    page.goto((tmp_path / "comparison.html").as_uri())
+    assert page.evaluate("document.documentElement.scrollWidth") <= 380
+    assert page.locator("#fig-acceptance-length-word-problems svg").bounding_box()["height"] > 120
+    page.locator("#key-figures th[data-column='3'] button").click()
+    assert page.locator("#key-figures th[aria-sort='ascending']").count() == 1
+    page.locator("input[data-filters='key-figures']").fill("speed-up")
+    assert page.locator("#key-figures tbody tr:visible").count() == 4
+    assert messages == []
 
 
 def test_dark_mode_changes_paper_ink_and_figures(opened):
@@ -96,6 +127,6 @@ def test_dark_mode_changes_paper_ink_and_figures(opened):
     for scheme in ("light", "dark"):
         page = opened(scheme=scheme)
         paint = "node => [getComputedStyle(document.body).backgroundColor, getComputedStyle(node).fill]"
-        looks.append(page.eval_on_selector("#fig-speedup svg text", paint))
+        looks.append(page.eval_on_selector("#fig-speedup-c-word-problems svg text", paint))
     assert looks[0][0] != looks[1][0]
     assert looks[0][1] != looks[1][1]

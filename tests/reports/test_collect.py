@@ -9,7 +9,8 @@ import pytest
 
 from harness.errors import UserError
 from reports.collect import load_run, read_published
-from tests.reports.synthetic import ALGORITHM, NAME, change, write_run
+from reports.rows import make_rows
+from tests.reports.synthetic import ALGORITHM, COMMIT, NAME, change, write_extra, write_run
 
 ROOT = Path(__file__).parents[2]
 MEASURED = (
@@ -81,6 +82,18 @@ def test_files_of_different_scales_are_refused(results):
 def test_a_folder_of_another_scale_than_its_files_is_refused(workplace):
     write_run(workplace / "results" / f"{NAME}_smoke", scale="full")
     assert "is full, not smoke" in refusal(Path("results") / f"{NAME}_smoke")
+
+
+def test_an_optional_check_brings_its_figures_and_is_refused_without_provenance(results):
+    figures = [{"metric": "speedup_k3", "benchmark": "word_problems", "value": 1.4, "low": 1.3, "high": 1.5, "n": 9},
+               {"metric": "speedup_k5", "variant": "ngram", "note": "not run: no time"}]  # fmt: skip
+    write_extra(results, f"speed/{ALGORITHM}.json", figures)
+    rows = make_rows(load_run(results, NAME))
+    row = rows.get(ALGORITHM, "speedup_k3", "word_problems")
+    assert (row.value, row.low, row.high, row.n, row.unit, row.commit) == (1.4, 1.3, 1.5, 9, "ratio", COMMIT)
+    assert rows.get("ngram", "speedup_k5").note == "not run: no time"
+    change(results / f"speed/{ALGORITHM}.json", lambda content: content.pop("provenance"))
+    assert refusal(results).startswith(f"{results / 'speed' / ALGORITHM}.json: no provenance")
 
 
 def test_a_run_that_never_was_names_the_command(workplace):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from reports.metrics import base_name, duration, spread, written
+from reports.metrics import METRICS, Name, base_name, described, duration, parse, place, spread, written
 
 
 @pytest.mark.parametrize(
@@ -36,6 +36,34 @@ def test_an_interval_has_its_unit_once():
 )
 def test_durations_are_rounded_before_they_are_split(seconds, text):
     assert duration(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("metric", "name", "told"),
+    [
+        ("itl_ms_p50_c8", Name("itl_ms", "p50", "c", 8), "median, 8 requests at once"),
+        ("speedup_k3", Name("speedup", "", "k", 3), "3 draft tokens per step"),
+        ("ttft_ms_p95_r0.5", Name("ttft_ms", "p95", "r", 0.5), "95th percentile, 0.5 requests per second"),
+        ("acceptance_rate_position_2", Name("acceptance_rate_position", "", "", 2), "draft position 2"),
+        ("accuracy_strict_difference", Name("accuracy_difference"), "strict"),
+        ("output_match_exact", Name("output_match_exact"), ""),
+    ],
+)
+def test_a_name_is_taken_apart_and_told_in_words(metric, name, told):
+    assert parse(metric) == name
+    assert place(metric) == told
+
+
+def test_a_metric_that_nobody_described_is_shown_under_its_own_name():
+    assert described("novel_figure_c8").label == "novel figure"
+    assert written("novel_figure_c8", 0.12345) == "0.1235"
+
+
+def test_every_metric_is_described_in_full():
+    for name, metric in METRICS.items():
+        assert metric.label and metric.unit and metric.meaning.endswith("."), name
+        assert metric.better in ("", "higher", "lower"), name
+        assert metric.chart in ("", "benchmark", "axis") and (not metric.chart or metric.section), name
 
 
 def test_percentile_level_and_position_are_no_part_of_a_metric():

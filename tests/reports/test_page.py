@@ -10,7 +10,8 @@ import pytest
 
 from reports.__main__ import report_main
 from reports.html import TEMPLATES
-from tests.reports.synthetic import ALGORITHM, COMMIT, NAME, change
+from reports.metrics import METRICS, Metric
+from tests.reports.synthetic import ALGORITHM, COMMIT, NAME, SUPPORT, change, write_extra
 
 LARGEST_BYTES = 3_000_000
 LONGEST_S = 20.0
@@ -134,6 +135,42 @@ def test_published_figures_stand_beside_ours_with_conditions_and_source(results)
     assert "0.6 / 0.4" in page
     assert "k: 2; engine: vLLM" in page
     assert '<a href="https://example.org/card" rel="noreferrer">' in page
+
+
+def test_the_four_questions_stand_on_top_with_their_answers(written):
+    page = written("report.html")
+    top = page[: page.index("<main>")]
+    for question in ("Which draft with one request at a time?", "Which draft with 4 requests at once", "Is the output",
+                     "How far are the figures from published ones?"):  # fmt: skip
+        assert question in top
+        assert f"**{question}" in written("report.md")
+
+
+def test_what_was_added_to_the_engine_is_shown_per_server(written):
+    for name in ("report.html", "report.md"):
+        assert all(line in written(name) for line in SUPPORT)
+
+
+def test_a_run_without_additions_to_the_engine_says_so(results):
+    change(results / f"measured/{ALGORITHM}/server.json", lambda content: content["settings"].update(support=[]))
+    assert "Nothing was added to vLLM for any of these servers." in rewrite(results)
+
+
+def test_every_row_of_the_table_and_every_setting_stands_on_the_page(finished, written):
+    page = written("report.html")
+    rows = len((finished / "results.csv").read_text().splitlines()) - 1
+    assert f"Every row of results.csv, {rows} in all." in page
+    assert "&#34;tokens_per_step&#34;: 64" in page
+    assert f"vllm serve results/toy/{ALGORITHM} --enforce-eager" in page
+
+
+def test_further_figures_of_a_section_stand_in_a_table_of_their_own(results, monkeypatch):
+    assert "Not run: sampled replies were not compared in this run." in rewrite(results)
+    monkeypatch.setitem(METRICS, "sampling_p", Metric("Sampling", "p", "A test.", section="sampling"))
+    write_extra(results, f"lossless/{ALGORITHM}.json", [{"metric": "sampling_p", "value": 0.412, "n": 900}])
+    page = rewrite(results)
+    assert '<table id="sampling-further"' in page
+    assert f"tested with {ALGORITHM}: the smallest p-value is 0.412" in page
 
 
 def test_provenance_json_holds_every_file_in_full(finished):

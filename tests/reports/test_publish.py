@@ -1,13 +1,17 @@
 """Keeping results in the repository: only with provenance, only from a clean checkout."""
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
 from harness.errors import UserError
 from reports.__main__ import report_main
-from reports.publish import END, START, publish, readme_table
+from reports.badge import badge
+from reports.publish import END, START, publish, readme_table, renew
+from reports.rows import Results, read_csv
 from tests.reports.synthetic import ALGORITHM, NAME, change
 
 
@@ -29,7 +33,9 @@ def test_both_files_are_copied_and_the_readme_is_renewed_between_its_markers(rep
     assert (published / f"{NAME}.csv").read_text() == (reported / "results.csv").read_text()
     assert (published / f"{NAME}.provenance.json").read_text() == (reported / "provenance.json").read_text()
     readme = (place / "README.md").read_text()
-    assert readme.startswith(f"# Title\n\n{START}\n| Variant |")
+    assert readme.startswith(
+        f"# Title\n\n{START}\n![{NAME} {ALGORITHM} 1.45×, 0 faults](reports/published/{NAME}.svg)\n\n| Variant |"
+    )
     assert readme.endswith(f"{END}\n\nMore.\n")
     assert "old table" not in readme
     publish(reported)
@@ -69,4 +75,47 @@ def test_a_readme_without_markers_is_refused(reported):
 def test_a_smoke_run_is_kept_but_does_not_reach_the_readme(smoke_results):
     report_main(["--results", str(smoke_results), "--reproduction", NAME, "--out", str(smoke_results / "report")])
     written = publish(smoke_results)
-    assert [path.name for path in written] == [f"{NAME}_smoke.csv", f"{NAME}_smoke.provenance.json"]
+    files = [f"{NAME}_smoke.{ending}" for ending in ("csv", "provenance.json", "svg")]
+    assert [path.name for path in written] == [*files, "README.md"]
+    page = written[-1].read_text()
+    assert f"## {NAME}_smoke: smoke run" in page
+    assert "say nothing about the worth of a draft" in page
+
+
+def test_the_pages_are_made_again_from_the_kept_tables(reported):
+    first = {path: path.read_text() for path in publish(reported)}
+    for path in (reported.parent.parent / "reports/published").glob("*.svg"):
+        path.unlink()
+    assert {path: path.read_text() for path in renew()}.items() <= first.items()
+
+
+def test_a_kept_table_without_provenance_is_refused(reported):
+    publish(reported)
+    (reported.parent.parent / f"reports/published/{NAME}.provenance.json").unlink()
+    with pytest.raises(UserError, match=r"provenance\.json: no such file, and nothing is published without provenance"):
+        renew()
+
+
+def test_nothing_to_publish_is_one_line(workplace):
+    with pytest.raises(UserError, match=r"holds no table\. Fix: give --results"):
+        renew()
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({}, "eagle3 1.45×, 0 faults"),
+        ({"output_match_faults": (1, None, None)}, "n-gram look-up"),
+        ({"speedup_c1": (1.2, 0.9, 1.5)}, "n-gram look-up"),
+    ],
+)
+def test_the_badge_names_the_fastest_draft_that_is_sound_and_surely_faster(finished, changes, said):
+    rows = [
+        replace(row, **dict(zip(("value", "low", "high"), changes[row.metric], strict=True)))
+        if row.variant == ALGORITHM and row.metric in changes
+        else row
+        for row in read_csv(finished / "results.csv")
+    ]
+    picture = badge(Results(rows))
+    assert f"{NAME}: {said}" in picture
+    assert ElementTree.fromstring(picture).tag.endswith("svg")

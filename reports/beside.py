@@ -1,0 +1,149 @@
+"""Published figures beside ours: which of our rows answers to each, how far apart they are, and what differs.
+
+Called by `reports.tables` and `reports.advice`. What differs is read off both sides' stated conditions; nothing is
+guessed, and a condition that the source does not state is called that.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from reports.collect import Run
+from reports.formats import Published
+from reports.metrics import written
+from reports.names import benchmark_label
+from reports.rows import Results, Row, machine
+
+ACCURACY, FLOORS = "_accuracy", ("test_threshold",)
+SPELLINGS = {"mtbench": "mt_bench", "mt-bench": "mt_bench"}
+
+
+@dataclass(frozen=True)
+class Beside:
+    """One published figure and ours. `absent` says why there is no row; `differs` what is not alike."""
+
+    item: Published
+    ours: Row | None
+    absent: str = ""
+    differs: list[str] = field(default_factory=list)
+
+    @property
+    def value(self) -> float | None:
+        """The published figure where it is one number."""
+        return float(self.item.value) if isinstance(self.item.value, int | float) else None
+
+    @property
+    def ratio(self) -> tuple[float, float | None, float | None] | None:
+        """Ours over theirs with our interval; None where either is no single positive number."""
+        if self.ours is None or self.ours.value is None or not self.value or self.value < 0:
+            return None
+        low, high = self.ours.low, self.ours.high
+        return self.ours.value / self.value, low and low / self.value, high and high / self.value
+
+    @property
+    def verdict(self) -> str:
+        """Where the published figure lies: `within our interval`, `12% below` (ours), `8% above`."""
+        if self.ratio is None:
+            return ""
+        if self.ours.low is not None and self.ours.low <= self.value <= self.ours.high:
+            return "within our interval"
+        change = self.ratio[0] - 1
+        return f"{abs(change):.0%} {'above' if change > 0 else 'below'}"
+
+
+def all_beside(run: Run, results: Results) -> list[Beside]:
+    """Every published figure for an algorithm of this run or for no draft, those that ours answer to first."""
+    kept = [item for item in run.published if item.algorithm in run.reproduction.variants]
+    found = [_beside(run, results, item) for item in kept]
+    return sorted(found, key=lambda each: each.ours is None)
+
+
+def _conditions(item: Published) -> dict[str, Any]:
+    return item.conditions if isinstance(item.conditions, dict) else {}
+
+
+def benchmark_of(item: Published) -> str:
+    """Our name of the benchmark of a published figure."""
+    name = item.benchmark.lower()
+    return SPELLINGS.get(name, name)
+
+
+def _metric_of(run: Run, item: Published) -> str | None:
+    """Our name of the metric; None for what we do not measure."""
+    held = _conditions(item)
+    if item.metric in ("acceptance_length", "acceptance_length_threshold"):
+        return "acceptance_length"
+    if item.metric == "acceptance_rate_first_position":
+        return "acceptance_rate_position_1"
+    if item.metric == "speedup":
+        levels = sorted(run.latency[run.reproduction.variants[0]].concurrency, key=int)
+        stated = held.get("concurrency", held.get("batch_size"))
+        return f"speedup_c{stated or levels[0]}"
+    if item.metric.removesuffix("_threshold").endswith(ACCURACY):
+        return "accuracy_flexible"
+    return None
+
+
+def _beside(run: Run, results: Results, item: Published) -> Beside:
+    metric, benchmark = _metric_of(run, item), benchmark_of(item)
+    if metric is None:
+        return Beside(item, None, "not measured here in this form")
+    row = results.get(item.algorithm, metric, benchmark)
+    if row is not None and row.value is not None:
+        return Beside(item, row, differs=list(_differs(run, item, row)))
+    return Beside(item, None, row.note if row else f"not run: {_why_absent(run, item, metric, benchmark)}")
+
+
+def _why_absent(run: Run, item: Published, metric: str, benchmark: str) -> str:
+    if benchmark not in {source.source for source in run.sources.sources}:
+        return f"{benchmark_label(item.benchmark)} is no benchmark of this reproduction"
+    level = metric.rpartition("_c")[2]
+    return f"concurrency {level} was not measured" if metric.startswith("speedup") else "no such figure"
+
+
+def _differs(run: Run, item: Published, row: Row) -> Iterator[str]:
+    """What is not alike on the two sides, gravest first."""
+    held = _conditions(item)
+    ours, theirs = run.reproduction.verifier.id, item.verifier
+    if run.scale != "full":
+        yield f"a {'miniature' if run.scale == 'mini' else 'smoke run'} here"
+    elif theirs and theirs.rpartition("/")[2].lower() != ours.rpartition("/")[2].lower():
+        yield f"verifier {theirs} there"
+    if item.quality in FLOORS:
+        yield "a floor of a test there, not a measurement"
+    if item.algorithm in run.training:
+        yield f"draft {item.draft or 'not named'} there, ours learnt from {run.manifest.rows:,} replies"
+    if row.base in ("acceptance_length", "speedup", "acceptance_rate_position"):
+        yield from _decoding(run, item, held)
+    if row.base == "speedup":
+        yield f"{held.get('hardware', 'hardware not stated')} there, {machine(run.provenance['capture/manifest.json'])}"
+
+
+def _decoding(run: Run, item: Published, held: dict[str, Any]) -> Iterator[str]:
+    drafted = run.acceptance[item.algorithm].num_speculative_tokens if item.algorithm in run.acceptance else 0
+    if item.k is None:
+        yield "draft tokens per step not stated there"
+    elif item.k != drafted:
+        yield f"{item.k} draft tokens per step there, {drafted} here"
+    if item.temperature is None:
+        yield "temperature not stated there"
+    elif item.temperature:
+        yield f"temperature {item.temperature:g} there, greedy here"
+    if held.get("drafting"):
+        yield f"{held['drafting']} there"
+    if held.get("thinking") == "on":
+        yield "thinking on there"
+    engine, most = str(held.get("engine", "")), held.get("max_output_tokens")
+    if engine and not engine.lower().startswith("vllm"):
+        yield f"{engine} there, vLLM here"
+    limit = run.reproduction.evaluate.acceptance.max_new_tokens
+    if most and most != limit:
+        yield f"up to {most} tokens a reply there, {limit} here"
+
+
+def theirs_written(found: Beside) -> str:
+    """The published value as people read it; several values with strokes."""
+    values = found.item.value if isinstance(found.item.value, list) else [found.item.value]
+    if found.ours is not None and found.value is not None:
+        return written(found.ours.metric, found.value)
+    return " / ".join(map(str, values))

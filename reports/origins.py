@@ -1,0 +1,106 @@
+"""Tables on the origins of results: what was not run, data, servers, costs, provenance. Called by `reports.page`."""
+
+from reports.cells import DASH, Cell, Table, name, numbers, plain, texts
+from reports.collect import Run
+from reports.metrics import described, duration
+from reports.names import benchmark_label, split_label, variant_label
+from reports.rows import BASELINES, Results
+
+
+def not_run(run: Run, results: Results) -> Table:
+    """Everything that has no figure, with the reason."""
+    table = Table("not-run-table", "Not run", texts("What", "Where", "Why"))
+    for source in run.sources.sources:
+        if source.not_run:
+            what = Cell(f"prompts, {split_label(source.split)}")
+            table.rows.append([what, Cell(benchmark_label(source.source)), Cell(f"not run: {source.not_run}")])
+    grouped: dict[tuple[str, str, str], list[str]] = {}
+    for row in results.not_run():
+        grouped.setdefault((described(row.metric).label, row.benchmark, row.note), []).append(row.variant)
+    for (label, benchmark, note), variants in grouped.items():
+        listed = ", ".join(dict.fromkeys(map(variant_label, variants)))
+        unserved = variants[0] in BASELINES and variants[0] not in run.reproduction.variants
+        told = f"{listed}, every metric" if unserved else f"{label}: {listed}"
+        table.rows.append([Cell(told), Cell(benchmark_label(benchmark) or DASH), Cell(note)])
+    return table
+
+
+def data(run: Run) -> Table:
+    """Prompts by source, as asked for and as they came."""
+    table = Table("data-table", "Prompts by source", texts("Source", "Split") + numbers("Rows", "Asked for"))
+    for source in run.sources.sources:
+        rows = Cell("not run", source.not_run, 0, "absent") if source.not_run else plain(source.rows)
+        where = [Cell(benchmark_label(source.source)), Cell(split_label(source.split))]
+        table.rows.append([*where, rows, plain(source.rows_asked)])
+    return table
+
+
+def capture(run: Run) -> Table:
+    """The replies and states that the drafts learnt from."""
+    found = run.manifest
+    columns = numbers("Replies", "Tokens", "Supervised", "Cut at the limit", "Dropped", "Time", "Tokens per second")
+    dropped = Cell(f"{sum(found.dropped.values()):,}", ", ".join(f"{n} {why}" for why, n in found.dropped.items() if n))
+    counts = map(plain, (found.rows, found.tokens, found.supervised_tokens, found.cut_at_limit))
+    rate = plain(found.tokens_per_s)
+    return Table(
+        "capture-table",
+        "Captured replies",
+        columns,
+        [[*counts, dropped, plain(found.seconds, duration(found.seconds)), rate]],
+    )
+
+
+def servers(run: Run) -> Table:
+    """What each server said of itself."""
+    columns = (
+        texts("Variant", "Method") + numbers("Draft tokens per step", "Longest sequence") + texts("Type", "Runner")
+    )
+    table = Table("servers-table", "The servers, as they report themselves", columns + numbers("Ready after"))
+    for variant, server in run.servers.items():
+        told = [name(variant), Cell(server.method or DASH), plain(server.num_speculative_tokens or None)]
+        runner = server.settings.engine.get("model_runner")
+        told += [plain(server.max_model_len), Cell(server.dtype or DASH), Cell(runner or DASH)]
+        table.rows.append([*told, plain(server.startup_s, duration(server.startup_s))])
+    return table
+
+
+def support(run: Run) -> Table:
+    """What was added to the engine of each server; empty where nothing was."""
+    table = Table("support-table", "What was added to vLLM for each server", texts("Variant", "Added to the engine"))
+    for variant, server in run.servers.items():
+        for line in server.settings.support:
+            table.rows.append([name(variant), Cell(line)])
+    return table
+
+
+def serve_commands(run: Run) -> list[str]:
+    """The command line of every server that drafts, as it was started."""
+    return [
+        " ".join(server.command) for variant, server in run.servers.items() if variant in run.drafted and server.command
+    ]
+
+
+def costs(run: Run) -> Table:
+    """Wall time and peak memory of every step."""
+    table = Table("costs-table", "What each step took", texts("Step") + numbers("Wall time", "Peak memory"))
+    for cost in run.costs:
+        peak = plain(cost.peak_memory_mib, f"{(cost.peak_memory_mib or 0) / 1024:.2f} GiB")
+        table.rows.append([Cell(cost.rule), plain(cost.wall_s, duration(cost.wall_s)), peak])
+    if len(run.costs) > 1:
+        total_s, most = sum(cost.wall_s for cost in run.costs), max(cost.peak_memory_mib or 0 for cost in run.costs)
+        table.rows.append(
+            [Cell("all together"), plain(total_s, duration(total_s)), plain(most, f"{most / 1024:.2f} GiB")]
+        )
+    return table
+
+
+def provenance(run: Run) -> Table:
+    """Where every result file comes from."""
+    labels = ("File", "Commit", "Uncommitted changes", "Seed", "Settings", "Finished", "File hash")
+    table = Table("provenance-table", "Provenance of every file", texts(*labels))
+    dirt = {True: "yes", False: "no", None: "unknown"}
+    for file, found in run.provenance.items():
+        commit, seed = (found.commit or "unknown")[:12], DASH if found.seed is None else str(found.seed)
+        hashes = (found.settings_sha256[:12], found.finished_at[:19].replace("T", " "), run.sha256[file][:12])
+        table.rows.append([Cell(text) for text in (file, commit, dirt[found.dirty], seed, *hashes)])
+    return table
