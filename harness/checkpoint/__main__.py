@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from harness.checkpoint.convert import run as conversion
+from harness.checkpoint.convert import command as conversion
 from harness.checkpoint.findings import Finding, Subject
 from harness.checkpoint.lint import accepting, algorithm_of, lint
 from harness.checkpoint.reading import open_checkpoint
@@ -34,7 +34,7 @@ def _parse() -> argparse.Namespace:
         "--accept", action="append", default=[], metavar="RULE", help="take this rule's faults as intended; repeatable"
     )
     command.add_argument("--out", type=Path, metavar="FILE", help="write what every rule says as JSON")
-    conversion.add_arguments(commands.add_parser("convert", help="make a checkpoint of another project's draft"))
+    conversion.add_arguments(commands.add_parser("convert", help=conversion.HELP))
     return parser.parse_args()
 
 
@@ -64,7 +64,7 @@ def _check_accepted(accepted: list[str], findings: list[Finding]) -> None:
 def main() -> int:
     """Run one of the commands."""
     given = _parse()
-    return conversion.main(given) if given.command == "convert" else _lint(given)
+    return conversion.run(given) if given.command == "convert" else _lint(given)
 
 
 def _lint(given: argparse.Namespace) -> int:

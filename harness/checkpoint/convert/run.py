@@ -1,6 +1,5 @@
-"""Converts a draft of another project: read, translate, lint, write. For `python -m harness.checkpoint convert`."""
+"""Converts a draft of another project: read, translate, lint, write. Called by `command`."""
 
-import argparse
 import json
 import shlex
 from collections.abc import Collection
@@ -8,9 +7,6 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-import torch
-from rich.console import Console
-from rich.markup import escape
 from safetensors.torch import save_file
 from torch import Tensor
 
@@ -18,7 +14,7 @@ import algorithms
 from algorithms.contract import VerifierWeights
 from algorithms.foreign import Answers, Case, Fields, ForeignError, ForeignLayout, Ledger
 from harness.checkpoint.config_rules import verifier_path
-from harness.checkpoint.convert.layouts import LAYOUTS, layout_of
+from harness.checkpoint.convert.layouts import layout_of
 from harness.checkpoint.convert.native import DEFAULT_TOKENS
 from harness.checkpoint.convert.source import Source, open_source, verifier_folder
 from harness.checkpoint.findings import Finding, Subject, VerifierFacts
@@ -193,54 +189,3 @@ def _write(out: Path, content: dict[str, Any], tensors: dict[str, Tensor], repor
         save_file(whole, partial / SINGLE_FILE, metadata={"format": "pt"})
         write_json(partial / "config.json", content)
         write_json(partial / REPORT, report)
-
-
-def _layer_ids(text: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in text.split(","))
-
-
-def add_arguments(command: argparse.ArgumentParser) -> None:
-    """The options of `convert`."""
-    command.add_argument("source", metavar="SOURCE", help="folder or hub id of the draft")
-    command.add_argument("--verifier", required=True, metavar="ID|DIR", help="the model that it drafts for")
-    command.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder to write or replace")
-    command.add_argument("--from", dest="layout", metavar="LAYOUT", help=f"its layout, where it is not recognised: "
-                         f"{', '.join(LAYOUTS)}")  # fmt: skip
-    command.add_argument("--revision", metavar="COMMIT", help="of the draft on the hub")
-    command.add_argument("--verifier-name", metavar="NAME", help="what the checkpoint calls the verifier")
-    command.add_argument(
-        "--aux-layers", type=_layer_ids, metavar="2,18,33",
-        help="ids of the verifier states that it reads: 0 the embedding, i the state after i layers",
-    )  # fmt: skip
-    command.add_argument("--speculative-tokens", type=int, metavar="K", help="tokens to draft in a step")
-    command.add_argument("--mask-token-id", type=int, metavar="ID", help="the trained mask token")
-    command.add_argument("--d2t", choices=("offsets", "targets"), help="what its d2t holds, where both could be")
-    command.add_argument("--ignore-key", action="append", default=[], metavar="KEY", help="a config key without effect")
-    command.add_argument("--accept", action="append", default=[], metavar="RULE", help="a lint rule to overrule")
-
-
-def request_of(given: argparse.Namespace) -> Request:
-    """The request that a command line makes."""
-    answers = Answers(
-        given.aux_layers, given.speculative_tokens, given.mask_token_id, given.d2t, frozenset(given.ignore_key)
-    )
-    return Request(
-        given.source, given.verifier, given.out, answers, given.layout, given.verifier_name, given.revision,
-        tuple(given.accept),
-    )  # fmt: skip
-
-
-def main(given: argparse.Namespace) -> int:
-    """Convert, and say what became of the draft."""
-    torch.set_grad_enabled(False)
-    done, console = convert(request_of(given)), Console(soft_wrap=True)
-    report = done.report
-    moved = [went for went in report["tensors"].values() if "to" in went]
-    console.print(f"{given.out}: {done.layout.project} as {done.layout.becomes}: {len(moved)} tensors carried over")
-    left = {name: went["left_out"] for name, went in report["tensors"].items() if "left_out" in went}
-    for name, reason in (*left.items(), *report["made"].items()):
-        console.print(escape(f"  {name}: {reason}"))
-    for note in (*report["notes"], *(f"{f['rule']}: {f['found']}" for f in report["kept_faults"])):
-        console.print(escape(f"  note: {note}"))
-    console.print(escape(f"serve it: {done.command}"))
-    return 0
