@@ -56,6 +56,7 @@ test-all: setup
 
 lint: setup
 	$(RUN) -m ruff check .
+	$(RUN) -m ruff format --check .
 	$(RUN) -m mypy
 	$(RUN) -m snakefmt --check Snakefile harness/rules
 

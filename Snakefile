@@ -1,4 +1,5 @@
-"""Targets: `reproduce_<name>` for every folder under reproductions/, with `_smoke` or `_mini` where it has that section.
+"""Targets: `reproduce_<name>` for every folder under reproductions/, with `_smoke` or `_mini` where it has that section;
+`gate_<name>` judges that run against its committed baseline, `gate` every run that has one.
 
 Run from the repository root, for example `snakemake --cores all reproduce_smollm2_135m`. The steps are in harness/rules/;
 profiles/default/ is read by itself. Without a target it prints the targets.
@@ -23,7 +24,13 @@ rule help:
     log:
         "logs/help.log",
     params:
-        text="\n  ".join(["targets:", *(f"reproduce_{target}" for target in RUNS)]),
+        text="\n  ".join(
+            [
+                "targets:",
+                *(f"reproduce_{target}, gate_{target}" for target in RUNS),
+                "gate",
+            ]
+        ),
     shell:
         "printf '%s\\n' {params.text:q} | tee {log:q}"
 
@@ -41,6 +48,7 @@ include: "harness/rules/prepare.smk"
 include: "harness/rules/train.smk"
 include: "harness/rules/measure.smk"
 include: "harness/rules/report.smk"
+include: "harness/rules/gate.smk"
 
 
 onsuccess:

@@ -47,6 +47,13 @@ def reports_of(arguments: Sequence[str]) -> list[str]:
     return [f"report: {report}" for report in reports if report.exists()]
 
 
+def _gate_pages(arguments: Sequence[str]) -> list[str]:
+    """A line for the verdicts of every gate that the command line names, where they were written."""
+    named = [Path("results", word.removeprefix("gate_")) for word in arguments if word.startswith("gate_")]
+    found = [place / "gate" / "gate.md" for place in (named or Path("results").glob("*"))]
+    return [f"verdicts: {page}" for page in found if page.exists()]
+
+
 def _again(arguments: Sequence[str]) -> str:
     return shlex.join(["snakemake", *arguments[1:]])
 
@@ -64,5 +71,7 @@ def advice_on_failure(snakemake_logs: Sequence[str], arguments: Sequence[str]) -
         lines += ["", f"step {rule} failed; the end of {log}:", *(f"  | {line}" for line in tail(Path(log)))]
     if "report" in failed.values():  # it is written before its gates are looked at
         lines += reports_of(arguments)
+    if "judge" in failed.values():
+        lines += _gate_pages(arguments)
     lines += ["", "What to do: mend what the last lines say, then run the same command. Finished steps are kept:"]
     return "\n".join([*lines, f"  {_again(arguments)}"])

@@ -1,0 +1,173 @@
+"""What stands in the documents is true: commands parse, definitions are current, recipes and code on the pages work."""
+
+import contextlib
+import io
+import re
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from harness.config import load_reproduction
+from reports.glossary import PAGE, renewed
+from reports.metrics import METRICS
+from tests.docs.pages import blocks, commands, documents, files
+from tests.guards.sources import ROOT, text_of
+
+ADD_A_VERIFIER = Path("docs/add-a-verifier.md")
+ADD_A_DATA_SET = Path("docs/add-a-data-set.md")
+WORKFLOW = Path("docs/ci/specproof-gate.yml")
+
+
+def _module_commands() -> list[tuple[str, ...]]:
+    """Every `python -m <ours> ...` of every page, once."""
+    found = {command.words for page in documents() for command in commands(page) if "-m" in command.words}
+    ours = ("harness", "reports", "benchmarks", "algorithms")
+    return sorted(words for words in found if words[words.index("-m") + 1].split(".")[0] in ours)
+
+
+def _help(module: str, subcommand: tuple[str, ...]) -> str:
+    """What `python -m module subcommand --help` prints, in this process: imports are paid once."""
+    out = io.StringIO()
+    argv, sys.argv = sys.argv, [module, *subcommand, "--help"]
+    try:
+        with contextlib.redirect_stdout(out), pytest.raises(SystemExit) as ended:
+            runpy.run_module(module, run_name="__main__", alter_sys=True)
+    finally:
+        sys.argv = argv
+    assert ended.value.code in (0, None), out.getvalue()
+    return out.getvalue()
+
+
+def _split(words: tuple[str, ...]) -> tuple[str, tuple[str, ...], list[str]]:
+    """Module, subcommand and flags of a command."""
+    at = words.index("-m") + 1
+    rest = words[at + 1 :]
+    plain = rest[:1] if rest and re.fullmatch(r"[a-z]+", rest[0]) else ()
+    flags = [word.split("=")[0] for word in rest if word.startswith("--")]
+    return words[at], plain, flags
+
+
+def _is_light(words: tuple[str, ...]) -> bool:
+    """Whether the command starts without PyTorch."""
+    module = _split(words)[0]
+    return module.startswith("reports") or module in ("harness.doctor", "harness.runlock", "harness.data")
+
+
+LIGHT = [words for words in _module_commands() if _is_light(words)]
+HEAVY = [words for words in _module_commands() if not _is_light(words)]
+
+
+def _check(words: tuple[str, ...]) -> None:
+    module, subcommand, flags = _split(words)
+    if module == "harness.runlock":  # takes no arguments
+        assert not flags and not subcommand
+        return
+    if module.startswith("harness.serving"):  # its arguments are vLLM's
+        return
+    told = _help(module, subcommand)
+    missing = [flag for flag in flags if flag not in told]
+    assert not missing, f"{' '.join(words)}: no {missing} in\n{told}"
+
+
+@pytest.mark.parametrize("words", LIGHT, ids=" ".join)
+def test_a_command_on_a_page_parses(words: tuple[str, ...]):
+    _check(words)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("words", HEAVY, ids=" ".join)
+def test_a_command_that_needs_pytorch_parses(words: tuple[str, ...]):
+    _check(words)
+
+
+def test_the_pages_hold_commands_of_all_kinds():
+    assert len(LIGHT) >= 5
+    found = {command.words[0] for page in documents() for command in commands(page)}
+    assert {"make", "snakemake", "python"} <= found
+
+
+@pytest.mark.slow
+def test_every_snakemake_command_on_a_page_is_one_that_snakemake_takes():
+    found = {command.words for page in documents() for command in commands(page) if command.words[0] == "snakemake"}
+    for words in sorted(found):
+        done = subprocess.run(
+            [sys.executable, "-m", *words, "--dry-run", "--quiet", "all"], cwd=ROOT, capture_output=True, text=True,
+            timeout=60, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, f"{' '.join(words)}\n{done.stdout}{done.stderr}"
+
+
+def test_the_definitions_of_the_metrics_are_those_of_the_code():
+    page = text_of(PAGE)
+    assert renewed(page) == page, "run python -m reports.glossary"
+    assert all(f"### `{name}`" in page for name in METRICS)
+
+
+def test_the_page_of_metrics_counts_its_example_right():
+    steps = [0, 1, 2, 3]
+    length = 1 + sum(steps) / len(steps)
+    rates = [sum(count >= position for count in steps) / len(steps) for position in (1, 2, 3)]
+    assert (length, rates) == (2.5, [3 / 4, 2 / 4, 1 / 4]) and 1 + sum(rates) == length
+    assert f"= {length}" in text_of(PAGE) and "3/4, 2/4, 1/4" in text_of(PAGE)
+
+
+def test_the_recipe_on_the_page_of_verifiers_is_a_recipe(tmp_path: Path):
+    text = blocks(ADD_A_VERIFIER, "yaml")[0]
+    (tmp_path / "my_model").mkdir()
+    (tmp_path / "my_model" / "reproduction.yaml").write_text(text)
+    assert load_reproduction("my_model", folder=tmp_path).target == "my_model"
+
+
+def test_the_generator_on_the_page_of_data_sets_keeps_its_splits_apart():
+    written = files(ADD_A_DATA_SET)
+    space: dict = {}
+    exec(compile(written["harness/data/my_set.py"], "my_set.py", "exec"), space)
+    train, heldout = (list(space["sums"](split, 1)) for split in (False, True))
+    questions = [{messages[-1]["content"] for _, messages, _ in side} for side in (train, heldout)]
+    assert questions[0] and questions[1] and not questions[0] & questions[1]
+    assert train == list(space["sums"](False, 1)) and train != list(space["sums"](False, 2))
+    for _, messages, answer in train[:20]:
+        x, y = map(int, re.findall(r"\d+", messages[0]["content"]))
+        assert answer.endswith(f"#### {x + y}")
+    assert yaml.safe_load(written["harness/evaluation/tasks/sums.yaml"])["task"] == "specproof_sums"
+
+
+def test_the_workflow_pins_its_actions_and_its_scripts_parse():
+    workflow = yaml.safe_load(text_of(WORKFLOW))
+    steps = workflow["jobs"]["gate"]["steps"]
+    used = [step["uses"] for step in steps if "uses" in step]
+    assert used and all(re.fullmatch(r"[\w-]+/[\w-]+@[0-9a-f]{40}", action) for action in used)
+    assert workflow["permissions"] == {"contents": "read"}
+    for step in steps:
+        if "run" in step:
+            subprocess.run(["bash", "-n"], input=step["run"], text=True, check=True)
+            assert "${{" not in step["run"], "expressions reach a script as environment only"
+
+
+def test_the_gate_of_the_workflow_is_called_with_flags_that_it_has():
+    steps = yaml.safe_load(text_of(WORKFLOW))["jobs"]["gate"]["steps"]
+    run = next(step["run"] for step in steps if step["name"] == "Verdict")
+    told = _help("reports.gate", ())
+    assert set(re.findall(r"--[a-z-]+", run)) <= set(re.findall(r"--[a-z-]+", told))
+
+
+def test_the_hooks_run_the_checks_of_make_lint():
+    hooks = yaml.safe_load(text_of(Path(".pre-commit-config.yaml")))["repos"][0]["hooks"]
+    entries = {re.sub(r" (--force-exclude|-q|tests/guards|\.)(?= |$)", "", hook["entry"]) for hook in hooks}
+    lint = re.search(r"^lint: setup\n((?:\t.+\n)+)", text_of(Path("Makefile")), flags=re.MULTILINE)
+    assert lint
+    for line in lint[1].splitlines():
+        wanted = line.strip().removeprefix("$(RUN) ").removesuffix(" .").removesuffix(" Snakefile harness/rules")
+        assert any(entry.endswith(f".venv/bin/python {wanted}") for entry in entries), wanted
+
+
+def test_the_citation_says_the_version_and_the_licence():
+    citation = yaml.safe_load(text_of(Path("CITATION.cff")))
+    project = text_of(Path("pyproject.toml"))
+    assert f'version = "{citation["version"]}"' in project and f'license = "{citation["license"]}"' in project
+    assert text_of(Path("LICENSE")).lstrip().startswith("Apache License")
+    assert f"## {citation['version']}" in text_of(Path("CHANGELOG.md"))
