@@ -73,6 +73,7 @@ def _check(words: tuple[str, ...]) -> None:
     assert not missing, f"{' '.join(words)}: no {missing} in\n{told}"
 
 
+@pytest.mark.filterwarnings("ignore:.*found in sys.modules:RuntimeWarning")
 @pytest.mark.parametrize("words", LIGHT, ids=" ".join)
 def test_a_command_on_a_page_parses(words: tuple[str, ...]):
     _check(words)
