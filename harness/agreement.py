@@ -17,6 +17,7 @@ def disagreements(run: "Reproduction") -> Iterator[str]:
     yield from _unknown_variants(run)
     yield from _no_room(run)
     yield from _starts_from_itself(run)
+    yield from _unmet_gates(run)
     if run.gates.speedup_c1_min and 1 not in run.evaluate.latency.concurrency:
         asked = run.evaluate.latency.concurrency
         yield f"gates.speedup_c1_min: evaluate.latency.concurrency = {asked} has no 1. Fix: add it there"
@@ -34,6 +35,7 @@ def _unknown_benchmarks(run: "Reproduction") -> Iterator[str]:
     wanted: dict[str, Sequence[str]] = {
         "evaluate.latency.benchmark": [run.evaluate.latency.benchmark],
         "evaluate.accuracy.tasks": run.evaluate.accuracy.tasks,
+        "evaluate.output_match.sources": run.evaluate.output_match.sources if run.evaluate.output_match else [],
         **{f"gates.acceptance_length_min.{key}": list(value) for key, value in run.gates.acceptance_length_min.items()},
     }
     for where, names in wanted.items():
@@ -47,6 +49,18 @@ def _unknown_variants(run: "Reproduction") -> Iterator[str]:
         for name in getattr(run.gates, gate):
             if name not in run.variants:
                 yield f"gates.{gate}: no variant called {name!r}. Fix: use {' or '.join(run.variants)}"
+
+
+def _unmet_gates(run: "Reproduction") -> Iterator[str]:
+    for task in run.gates.accuracy_min:
+        if task not in run.evaluate.accuracy.tasks:
+            yield f"gates.accuracy_min: {task!r} is not among evaluate.accuracy.tasks. Fix: add it there"
+    match, asked = run.evaluate.output_match, run.evaluate.acceptance.max_new_tokens
+    if match and match.first_tokens > asked:
+        yield (
+            f"evaluate.output_match.first_tokens = {match.first_tokens}: replies have at most "
+            f"evaluate.acceptance.max_new_tokens = {asked}. Fix: lower it"
+        )
 
 
 def _no_room(run: "Reproduction") -> Iterator[str]:

@@ -54,9 +54,11 @@ def training(reproduction: Reproduction, algorithm: str) -> dict[str, Any]:
 def measure(reproduction: Reproduction, variant: str) -> dict[str, Any]:
     """For `harness.evaluation measure` of one variant, with what its server must report of itself.
 
-    The limit of near ties is read by `match` alone, so that it is the same for every measurement.
+    What only `match` and the report read is the same for every measurement.
     """
-    evaluate = reproduction.evaluate.model_copy(update={"near_tie_nats": 1.0})
+    evaluate = reproduction.evaluate
+    latency = evaluate.latency.model_copy(update={"others_cpu_share_max": 1.0, "machine_drift_max": 1.0})
+    evaluate = evaluate.model_copy(update={"near_tie_nats": 1.0, "output_match": None, "latency": latency})
     reproduction = reproduction.model_copy(update={"evaluate": evaluate})
     if variant == "none":
         return measure_settings(reproduction, Expected())

@@ -57,13 +57,17 @@ def interval(row: Row) -> str:
 
 
 def figure(row: Row | None, sub: str | None = None) -> Cell:
-    """A row as a cell: value over interval (or `sub`); a dash for what does not apply; `not run` with its reason."""
+    """A row as a cell: value over interval (or `sub`) and `not comparable` where it is not; a dash for what does not
+    apply; `not run` with its reason.
+    """
     if row is None:
         return Cell(DASH, tone="absent")
     if row.value is None:
         head, _, reason = row.note.partition(": ")
         return Cell(head, reason, tone="absent")
-    return Cell(written(row.metric, row.value), interval(row) if sub is None else sub, row.value)
+    doubt = row.note.partition(":")[0]
+    said = interval(row) if sub is None else sub
+    return Cell(written(row.metric, row.value), ", ".join(filter(None, (said, doubt))), row.value)
 
 
 def plain(value: float | None, text: str | None = None) -> Cell:

@@ -38,6 +38,24 @@ class Provenance(Part):
     finished_at: str
 
 
+class MeanOfPrompts(Part):
+    """Mean over prompts of each reply's own acceptance length."""
+
+    acceptance_length_mean_of_prompts: float
+    low: float | None = None
+    high: float | None = None
+    prompts: int
+
+
+class Category(Part):
+    """Pooled acceptance length of one category of a source."""
+
+    acceptance_length_pooled: float
+    low: float | None = None
+    high: float | None = None
+    drafts: int
+
+
 class Benchmark(Part):
     """Acceptance on one source. Lengths count the bonus token; None where nothing was drafted."""
 
@@ -51,7 +69,10 @@ class Benchmark(Part):
     acceptance_rate_per_position: list[float | None]
     emitted_tokens_per_step: float | None
     accepted_past_end: int | None = None
+    past_end_matters: bool = False
     prompts: int
+    mean_of_prompts: MeanOfPrompts | None = None
+    categories: dict[str, Category] = {}
 
 
 class AcceptanceFile(Part):
@@ -82,6 +103,7 @@ class Score(Part):
     flexible_low: float | None = None
     flexible_high: float | None = None
     n: int = 0
+    thinking_only: int = 0
     empty: int = 0
     cut: int = 0
     failed: int = 0
@@ -120,8 +142,22 @@ class Request(Part):
     latency_s: float
 
 
+class KernelTimes(Part):
+    """Time of a fixed piece of work before and after a load, in milliseconds."""
+
+    before: float
+    after: float
+
+
+class Machine(Part):
+    """What the machine did while a load was timed; shares are of all cores' time."""
+
+    kernel_ms: KernelTimes
+    others_cpu_share: float
+
+
 class Load(Part):
-    """Closed-loop load at one concurrency."""
+    """Load at one concurrency, or at one rate of requests."""
 
     requests: int
     failures: int
@@ -133,12 +169,15 @@ class Load(Part):
     output_tokens: float
     invalid: bool = False
     records: list[Request] = []
+    machine: Machine | None = None
 
 
 class LatencyFile(Part):
-    """measured/<variant>/latency.json; the keys are concurrencies."""
+    """measured/<variant>/latency.json; the keys are concurrencies, and requests per second."""
 
     concurrency: dict[str, Load]
+    rates: dict[str, Load] = {}
+    checks_s: float | None = None
 
 
 class ServerSettings(Part):
@@ -174,6 +213,17 @@ class Difference(Part):
     draft_after: str
 
 
+class MatchShare(Part):
+    """Equal replies of some, or the reason why there are none; `first_tokens` of each were compared."""
+
+    not_run: str | None = None
+    total: int = 0
+    exact_share: float | None = None
+    low: float | None = None
+    high: float | None = None
+    first_tokens: int | None = None
+
+
 class MatchFile(Part):
     """match/<variant>.json."""
 
@@ -185,6 +235,8 @@ class MatchFile(Part):
     faults: int
     near_tie_nats: float | None = None
     missing: list[str] = []
+    sources: dict[str, MatchShare] = {}
+    start: MatchShare | None = None
     differences: list[Difference]
 
 

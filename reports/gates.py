@@ -30,7 +30,9 @@ def check_gates(run: Run, results: Results) -> list[Gate]:
     """Every gate of the reproduction with its verdict."""
     return [
         *_accuracy(run, results),
+        *_accuracy_min(run, results),
         *_match(run, results),
+        *_match_min(run, results),
         *_acceptance(run, results),
         *_speedup(run, results),
         *_parity(run, results),
@@ -38,27 +40,47 @@ def check_gates(run: Run, results: Results) -> list[Gate]:
 
 
 def _gate(variant: str, metric: str, benchmark: str, wanted: str, row: Row | None, passed: bool) -> Gate:
-    """A gate on one row; without a value it is missed, whatever `passed` says."""
+    """A gate on one row; without a value it is missed, whatever `passed` says. A doubt about the value is shown."""
     name = described(metric).label
     if metric.startswith("speedup_c"):
         name += f" at concurrency {metric.removeprefix('speedup_c')}"
     if row is None or row.value is None:
         return Gate(variant, name, benchmark, wanted, row.note if row else "not run: no such measurement", "", MISSED)
     found, interval = written(metric, row.value), spread(metric, row.low, row.high)
+    if row.note:
+        found = f"{found}, {row.note}"
     return Gate(variant, name, benchmark, wanted, found, interval, MET if passed else MISSED)
 
 
 def _accuracy(run: Run, results: Results) -> Iterator[Gate]:
-    limit = run.reproduction.gates.accuracy_drop_max
-    metric = "accuracy_flexible_difference"
+    limit, kind = run.reproduction.gates.accuracy_drop_max, run.reproduction.gates.accuracy_extraction
+    metric = f"accuracy_{kind}_difference"
     wanted = f"at most {100 * limit:g} points lost, and zero or a gain inside the interval"
     for variant in run.drafted:
         for task, score in run.accuracy[variant].tasks.items():
             if score.not_run:
                 continue
-            row = results.get(variant, metric, task) or results.get(variant, "accuracy_flexible", task)
+            row = results.get(variant, metric, task) or results.get(variant, f"accuracy_{kind}", task)
             passed = row is not None and row.value is not None and row.value >= -limit and row.high >= 0
             yield _gate(variant, metric, task, wanted, row, passed)
+
+
+def _accuracy_min(run: Run, results: Results) -> Iterator[Gate]:
+    metric = f"accuracy_{run.reproduction.gates.accuracy_extraction}"
+    for task, least in run.reproduction.gates.accuracy_min.items():
+        for variant in run.drafted:
+            row = results.get(variant, metric, task)
+            passed = row is not None and row.value is not None and row.value >= least
+            yield _gate(variant, metric, task, f"at least {100 * least:g}%", row, passed)
+
+
+def _match_min(run: Run, results: Results) -> Iterator[Gate]:
+    least = run.reproduction.gates.output_match_exact_min
+    metric = "output_match_start" if run.reproduction.evaluate.output_match else "output_match_exact"
+    for variant in run.drafted if least is not None else []:
+        row = results.get(variant, metric)
+        passed = row is not None and row.value is not None and row.value >= least
+        yield _gate(variant, metric, "", f"at least {100 * least:g}%", row, passed)
 
 
 def _match(run: Run, results: Results) -> Iterator[Gate]:

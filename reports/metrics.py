@@ -65,6 +65,22 @@ METRICS = {
         chart="benchmark",
         line=1.0,
     ),
+    "acceptance_length_mean_of_prompts": Metric(
+        "Acceptance length, mean of prompts",
+        "tokens",
+        "Mean over prompts of 1 + accepted draft tokens / verify steps of the prompt's own reply. A short reply counts "
+        "like a long one, so that it differs from the pooled length in either direction.",
+        better="higher",
+        pooled="over prompts",
+    ),
+    "accepted_past_end": Metric(
+        "Accepted past the end",
+        "tokens",
+        "Tokens of verify steps beyond the end of their replies: accepted, counted by the server, and never seen. They "
+        "lengthen the acceptance length, not the emitted tokens per step.",
+        better="lower",
+        pooled="over all verify steps of a benchmark",
+    ),
     "acceptance_rate_position": Metric(
         "Acceptance per position",
         "share",
@@ -124,6 +140,27 @@ METRICS = {
         better="lower",
         pooled="over replies",
     ),
+    "output_match_start": Metric(
+        "Output match, first tokens",
+        "share",
+        "Share of greedy replies, to the sources that the reproduction names, whose first token ids equal those served "
+        "without speculation: the form in which others publish it.",
+        better="higher",
+        pooled="over replies",
+    ),
+    "replies_thinking_only": Metric(
+        "Replies with reasoning only",
+        "count",
+        "Replies to the accuracy tasks that used up their length on reasoning: no answer, scored as wrong.",
+        better="lower",
+    ),
+    "replies_empty": Metric("Empty replies", "count", "Empty replies to the accuracy tasks.", better="lower"),
+    "replies_cut": Metric(
+        "Cut replies", "count", "Replies to the accuracy tasks that reached the length limit.", better="lower"
+    ),
+    "replies_failed": Metric(
+        "Failed replies", "count", "Requests of the accuracy tasks that failed at every attempt.", better="lower"
+    ),
     "tokens_per_s": Metric(
         "Tokens per second",
         "tokens/s",
@@ -136,12 +173,37 @@ METRICS = {
     "speedup": Metric(
         "Speed-up",
         "ratio",
-        "Tokens per second / tokens per second without speculation, paired by prompt, at the same concurrency.",
+        "Tokens per second / tokens per second without speculation, paired by prompt, at the same concurrency. The "
+        "interval is widened by the machine drift.",
         better="higher",
         pooled="over all tokens of a load, in pairs",
         section="speed",
         chart="axis",
         line=1.0,
+    ),
+    "machine_drift": Metric(
+        "Machine drift",
+        "ratio",
+        "Time of a fixed piece of work on all cores beside this load / beside the base's load: how much slower the "
+        "machine itself was.",
+    ),
+    "others_cpu_share": Metric(
+        "Other programs",
+        "share",
+        "Share of all cores' time that other programs took while a load was timed.",
+        better="lower",
+    ),
+    "failure_share": Metric(
+        "Failed requests", "share", "Requests of a load without a whole reply / requests.", better="lower"
+    ),
+    "output_tokens_per_request": Metric(
+        "Length of the replies",
+        "tokens",
+        "Output tokens per successful request of a load. No reply is forced to a length.",
+        pooled="over requests",
+    ),
+    "checks_seconds": Metric(
+        "Time of the checks", "s", "From the server being ready to the end of its checks.", better="lower"
     ),
     "ttft_ms": Metric(
         "Time to first token",

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 VARIANTS = {"none": "no speculation", "ngram": "n-gram look-up", "suffix": "suffix look-up"}
-BENCHMARKS = {"gsm8k": "GSM8K", "mt_bench": "MT-Bench"}
+BENCHMARKS = {"gsm8k": "GSM8K", "gsm8k_5shot": "GSM8K 5-shot", "mt_bench": "MT-Bench"}
 SCALE_LABELS = {"full": "full run", "smoke": "smoke run", "mini": "miniature"}
 SCALE_NOTES = {
     "full": "",

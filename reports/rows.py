@@ -9,20 +9,25 @@ from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from pathlib import Path, PurePosixPath
 
-from harness.evaluation.statistics import paired_difference, paired_ratio, pooled_ratio, proportion
+from harness.evaluation.statistics import paired_difference, paired_ratio, pooled_ratio, proportion, widened
 from harness.files import replacing
 from harness.sections.evaluate import Evaluate
 from reports import metrics
 from reports.collect import BASE, NOT_IN_REPRODUCTION, Run
-from reports.formats import Load, Provenance, Score
+from reports.formats import Benchmark, Load, Provenance, Score
 
 BASELINES = (BASE, "ngram", "suffix")
 LATENCY_FIELDS = ("ttft_ms", "itl_ms", "request_s")
+STAND_IN = "interpreter"  # in what `harness.serving.cpu_support` says of itself
+REPLY_KINDS = ("thinking_only", "empty", "cut", "failed")
 
 
 @dataclass(frozen=True)
 class Row:
-    """One figure, a line of results.csv. Without a `value`, `note` says `not run: ...` or `invalid: ...`."""
+    """One figure, a line of results.csv. Without a `value`, `note` says `not run: ...` or `invalid: ...`.
+
+    Beside a value it says `not comparable: ...`, or nothing.
+    """
 
     reproduction: str
     variant: str
@@ -153,28 +158,33 @@ def _figures(run: Run, variant: str) -> Iterator[tuple[str, list[Figure]]]:
 def _acceptance(run: Run, variant: str) -> Iterator[Figure]:
     if variant == BASE:
         return
-    file, steps = run.acceptance[variant], run.steps[variant]
-    evaluate = run.reproduction.evaluate
-    for name, benchmark in file.benchmarks.items():
+    for name, benchmark in run.acceptance[variant].benchmarks.items():
         if benchmark.acceptance_length_pooled is None:
             yield Figure("acceptance_length", name, n=benchmark.drafts, note="not run: nothing was drafted")
             continue
-        yield Figure(
-            "acceptance_length",
-            name,
-            benchmark.acceptance_length_pooled,
-            benchmark.low,
-            benchmark.high,
-            benchmark.drafts,
-        )
-        if benchmark.emitted_tokens_per_step is not None:
-            yield Figure("emitted_tokens_per_step", name, benchmark.emitted_tokens_per_step, n=benchmark.drafts)
-        for position, rate in enumerate(benchmark.acceptance_rate_per_position):
-            low, high = _position_interval(steps.get(name, []), position, evaluate)
-            yield Figure(f"acceptance_rate_position_{position + 1}", name, rate, low, high, benchmark.drafts)
+        yield from _drafted(run, variant, name, benchmark)
     for source in run.sources.sources:
         if source.split == "heldout" and source.not_run:
             yield Figure("acceptance_length", source.source, note=f"not run: {source.not_run}")
+
+
+def _drafted(run: Run, variant: str, name: str, benchmark: Benchmark) -> Iterator[Figure]:
+    length, steps = benchmark.acceptance_length_pooled, benchmark.drafts
+    yield Figure("acceptance_length", name, length, benchmark.low, benchmark.high, steps)
+    for kind, found in benchmark.categories.items():
+        where, value = f"{name}/{kind}", found.acceptance_length_pooled
+        yield Figure("acceptance_length", where, value, found.low, found.high, found.drafts)
+    if mean := benchmark.mean_of_prompts:
+        value = mean.acceptance_length_mean_of_prompts
+        yield Figure("acceptance_length_mean_of_prompts", name, value, mean.low, mean.high, mean.prompts)
+    if benchmark.emitted_tokens_per_step is not None:
+        yield Figure("emitted_tokens_per_step", name, benchmark.emitted_tokens_per_step, n=steps)
+    if benchmark.accepted_past_end is not None:
+        yield Figure("accepted_past_end", name, benchmark.accepted_past_end, n=steps)
+    replies = run.steps[variant].get(name, [])
+    for position, rate in enumerate(benchmark.acceptance_rate_per_position):
+        low, high = _position_interval(replies, position, run.reproduction.evaluate)
+        yield Figure(f"acceptance_rate_position_{position + 1}", name, rate, low, high, steps)
 
 
 def _position_interval(
@@ -192,12 +202,16 @@ def _position_interval(
 def _score_note(score: Score) -> str:
     if score.not_run:
         return f"not run: {score.not_run}"
-    return f"invalid: {score.failed} failed and {score.empty} empty of {score.n} replies" if score.invalid else ""
+    silent = score.empty + score.thinking_only
+    return f"invalid: {score.failed} failed and {silent} empty of {score.n} replies" if score.invalid else ""
 
 
 def _accuracy(run: Run, variant: str) -> Iterator[Figure]:
     for task, score in run.accuracy[variant].tasks.items():
         note = _score_note(score)
+        if not score.not_run:
+            for kind in REPLY_KINDS:
+                yield Figure(f"replies_{kind}", task, getattr(score, kind), n=score.n)
         for kind in ("strict", "flexible"):
             if note:
                 yield Figure(f"accuracy_{kind}", task, n=score.n, note=note)
@@ -224,37 +238,78 @@ def _accuracy_difference(run: Run, variant: str, task: str, kind: str) -> Figure
 
 
 def _latency(run: Run, variant: str) -> Iterator[Figure]:
-    benchmark = run.reproduction.evaluate.latency.benchmark
-    for level, load in run.latency[variant].concurrency.items():
-        note = f"invalid: {load.failures} of {load.requests} requests failed" if load.invalid else ""
+    benchmark, file = run.reproduction.evaluate.latency.benchmark, run.latency[variant]
+    loads = {f"c{level}": load for level, load in file.concurrency.items()}
+    for place, load in (loads | {f"r{rate}": load for rate, load in file.rates.items()}).items():
+        yield Figure(f"failure_share_{place}", benchmark, load.failure_share, n=load.requests)
         rate = load.tokens_per_s
-        if note:
-            yield Figure(f"tokens_per_s_c{level}", benchmark, n=load.requests, note=note)
+        if load.invalid:
+            note = f"invalid: {load.failures} of {load.requests} requests failed"
+            yield Figure(f"tokens_per_s_{place}", benchmark, n=load.requests, note=note)
             continue
-        yield Figure(f"tokens_per_s_c{level}", benchmark, rate.value, rate.low, rate.high, load.requests)
-        yield from _latency_percentiles(load, level, benchmark)
-        base = run.latency[BASE].concurrency.get(level)
+        note = _not_comparable(speed_doubts(run, variant, load))
+        yield Figure(f"tokens_per_s_{place}", benchmark, rate.value, rate.low, rate.high, load.requests, note)
+        yield from _latency_percentiles(load, place, benchmark)
+        base = run.latency[BASE].concurrency.get(place.removeprefix("c"))
         if variant != BASE and base is not None:
-            yield _speedup(run, base, load, level, benchmark)
+            yield from _speedup(run, variant, base, load, place, benchmark)
+    if file.checks_s is not None:
+        yield Figure("checks_seconds", "", file.checks_s)
 
 
-def _latency_percentiles(load: Load, level: str, benchmark: str) -> Iterator[Figure]:
+def _latency_percentiles(load: Load, place: str, benchmark: str) -> Iterator[Figure]:
     for name in LATENCY_FIELDS:
         for percentile in ("p50", "p95"):
             value = getattr(getattr(load, name), percentile)
             note = "" if value is not None else "not run: no request gave it"
-            yield Figure(f"{name}_{percentile}_c{level}", benchmark, value, n=load.requests, note=note)
+            yield Figure(f"{name}_{percentile}_{place}", benchmark, value, n=load.requests, note=note)
+    done = load.requests - load.failures
+    yield Figure(f"output_tokens_per_request_{place}", benchmark, load.output_tokens / done, n=done)
+    if load.machine is not None:
+        yield Figure(f"others_cpu_share_{place}", benchmark, load.machine.others_cpu_share)
 
 
-def _speedup(run: Run, base: Load, load: Load, level: str, benchmark: str) -> Figure:
-    metric = f"speedup_c{level}"
+def speed_doubts(run: Run, variant: str, load: Load) -> list[str]:
+    """Why a speed of this variant may not be compared with others; nothing for a sound figure."""
+    doubts = []
+    if any(STAND_IN in said for said in run.servers[variant].settings.support):
+        doubts.append("the CPU build has no Triton, so other code stands in for this draft's kernels")
+    most = run.reproduction.evaluate.latency.others_cpu_share_max
+    if load.machine is not None and load.machine.others_cpu_share > most:
+        doubts.append(f"other programs took {load.machine.others_cpu_share:.0%} of the cores meanwhile")
+    return doubts
+
+
+def _not_comparable(doubts: list[str]) -> str:
+    return f"not comparable: {'; '.join(doubts)}" if doubts else ""
+
+
+def _speedup(run: Run, variant: str, base: Load, load: Load, place: str, benchmark: str) -> Iterator[Figure]:
+    metric, latency = f"speedup_{place}", run.reproduction.evaluate.latency
     if base.invalid:
-        return Figure(metric, benchmark, note="not run: the base's own figure is invalid")
+        yield Figure(metric, benchmark, note="not run: the base's own figure is invalid")
+        return
     before, after = ([record.model_dump() for record in part.records] for part in (base, load))
     if not {record["id"] for record in before} & {record["id"] for record in after}:
-        return Figure(metric, benchmark, note="not run: base and variant have no request in common")
+        yield Figure(metric, benchmark, note="not run: base and variant have no request in common")
+        return
     ratio = paired_ratio(before, after, run.reproduction.evaluate.bootstrap_resamples, run.reproduction.evaluate.seed)
-    return Figure(metric, benchmark, ratio.value, ratio.low, ratio.high, ratio.n)
+    doubts = list(dict.fromkeys([*speed_doubts(run, variant, load), *speed_doubts(run, BASE, base)]))
+    drift = _machine_drift(base, load)
+    if drift is not None:
+        yield Figure(f"machine_drift_{place}", benchmark, drift)
+        ratio = widened(ratio, drift)
+        if max(drift, 1 / drift) - 1 > latency.machine_drift_max:
+            doubts.append(f"a fixed piece of work took {drift:.2f} times as long as beside the base")
+    yield Figure(metric, benchmark, ratio.value, ratio.low, ratio.high, ratio.n, _not_comparable(doubts))
+
+
+def _machine_drift(base: Load, load: Load) -> float | None:
+    """Time of a fixed piece of work beside this load, over that beside the base's; None where it was not timed."""
+    if base.machine is None or load.machine is None:
+        return None
+    times = [part.machine.kernel_ms.before + part.machine.kernel_ms.after for part in (load, base)]
+    return times[0] / times[1]
 
 
 def _match(run: Run, variant: str) -> Iterator[Figure]:
@@ -263,6 +318,11 @@ def _match(run: Run, variant: str) -> Iterator[Figure]:
     yield Figure("output_match_exact", "", match.exact_share, match.low, match.high, match.total)
     yield Figure("output_match_benign", "", benign, n=match.total)
     yield Figure("output_match_faults", "", match.faults, n=match.total)
+    for source, share in match.sources.items():
+        yield Figure("output_match_exact", source, share.exact_share, share.low, share.high, share.total)
+    if match.start is not None:
+        start, note = match.start, f"not run: {match.start.not_run}" if match.start.not_run else ""
+        yield Figure("output_match_start", "", start.exact_share, start.low, start.high, start.total, note)
 
 
 def _parity(run: Run, variant: str) -> Iterator[Figure]:

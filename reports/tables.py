@@ -128,7 +128,7 @@ def accuracy(run: Run, results: Results) -> Table:
             if score is None:
                 continue
             cells = [figure(results.get(variant, metric, task)) for metric in metrics]
-            counts = (score.n, score.empty, score.cut, score.failed)
+            counts = (score.n, score.empty + score.thinking_only, score.cut, score.failed)
             table.rows.append([Cell(benchmark_label(task)), name(variant), *cells, *map(plain, counts)])
     return table
 

@@ -12,6 +12,7 @@ from typing import Any
 from harness.data.benchmarks import gsm8k, mt_bench
 from harness.data.conversations import conversations, prompt_of
 from harness.data.instructions import instructions
+from harness.data.integration import gsm8k_5shot, repeat_word
 from harness.data.word_problems import word_problems
 from harness.errors import UserError
 from harness.sections.data import AnySource, ChatSource
@@ -59,7 +60,11 @@ def _make(source: AnySource, heldout: bool, folder: str | None, seed: int, held_
         problems = gsm8k(folder, "test" if heldout else "train")
         return _shuffled([_row(f"{row['question']} {REQUEST}", row["answer"], None) for row in problems], seed)
     if not heldout:
-        raise UserError("data.train: mt_bench has no training split. Fix: list it under data.heldout")
+        raise UserError(f"data.train: {name} has no training split. Fix: list it under data.heldout")
+    if name == "repeat_word":
+        return _shuffled([_row(text, None, None) for text in repeat_word()], seed)
+    if name == "gsm8k_5shot":
+        return _shuffled([_row(row["text"], row["answer"], None) for row in gsm8k_5shot(folder)], seed)
     asked = mt_bench(folder)
     return _shuffled(
         [_row(row["turns"][0], None, row["category"]) | {"turns": row["turns"][1:]} for row in asked], seed

@@ -49,7 +49,7 @@ def _match(arguments: argparse.Namespace) -> None:
     from harness.evaluation.match import compare
 
     settings = parse_settings(arguments.settings, MatchSettings)
-    found = compare(_replies(arguments.base), _replies(arguments.variant), settings.near_tie_nats)
+    found = compare(_replies(arguments.base), _replies(arguments.variant), settings)
     source = provenance.collect(settings.model_dump(), None, settings.scale)
     write_json(arguments.out, found | {"provenance": source})
 

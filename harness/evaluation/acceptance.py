@@ -6,15 +6,19 @@ Called by `measure.py` around the replies to each source. Definitions, pooled ov
     acceptance_rate_per_position[j] = accepted at j / drafts   not conditional on earlier positions
     emitted_tokens_per_step = tokens of the replies, less the prefill's, / steps
 
+    acceptance_length_mean_of_prompts = mean over prompts of 1 + accepted / drafts, from each reply's own record
+
 The server counts drafts accepted beyond the end of a reply (`accepted_past_end` says how many), and only steps that
-drafted something: both flatter the first length, and the last one has neither.
+drafted something: both flatter the first length, and the third one has neither. Several engines (data parallel) count
+apart: their counters are added up, and a restart of one of them is noticed.
 """
 
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 from prometheus_client.parser import text_string_to_metric_families
 
 from harness.evaluation.client import Answer
@@ -29,23 +33,30 @@ PAST_END_SHARE_MAX = 0.02
 
 @dataclass(frozen=True)
 class Counters:
-    """Drafting counters of one model, summed over engines; `accepted_per_position` is [K]."""
+    """Drafting counters of one model, summed over engines; `accepted_per_position` is [K].
+
+    `engines` holds each engine's own (drafts, accepted), to notice a restart; no part of equality.
+    """
 
     drafts: int
     draft_tokens: int
     accepted: int
     accepted_per_position: tuple[int, ...]
+    engines: Mapping[str, tuple[int, int]] = field(default_factory=dict, compare=False)
 
     def since(self, before: "Counters") -> "Counters":
         """What was counted after `before`.
 
         Raises:
-            ValueError: a counter went back: the server was restarted in between.
+            ValueError: a counter went back, or an engine is gone: there was a restart in between.
         """
-        if before.drafts > self.drafts or before.accepted > self.accepted:
-            raise ValueError(
-                f"counters went back from {before} to {self}: the server was restarted between the scrapes"
-            )
+        then, now = dict(before.engines) | {"all": _pair(before)}, dict(self.engines) | {"all": _pair(self)}
+        for engine, counted in then.items():
+            if engine not in now or now[engine][0] < counted[0] or now[engine][1] < counted[1]:
+                raise ValueError(
+                    f"counters of engine {engine} went back from {counted} to {now.get(engine)}: it was restarted "
+                    "between the scrapes"
+                )
         per_position = zip(self.accepted_per_position, before.accepted_per_position, strict=True)
         return Counters(
             self.drafts - before.drafts,
@@ -55,13 +66,17 @@ class Counters:
         )
 
 
+def _pair(counters: Counters) -> tuple[int, int]:
+    return counters.drafts, counters.accepted
+
+
 def parse_counters(text: str, model: str, num_speculative_tokens: int) -> Counters:
     """The drafting counters in a /metrics page: every engine of `model` added up, other models left out.
 
     Raises:
         ValueError: the page has no drafting counters for `model`; the message names the models it has.
     """
-    sums: dict[str, float] = {}
+    sums: dict[str, dict[str, float]] = {}
     per_position = [0.0] * num_speculative_tokens
     models = set()
     for family in text_string_to_metric_families(text):
@@ -72,13 +87,20 @@ def parse_counters(text: str, model: str, num_speculative_tokens: int) -> Counte
             if sample.labels.get("model_name") != model:
                 continue
             name = sample.name.removeprefix(PREFIX).removesuffix("_total")
-            sums[name] = sums.get(name, 0.0) + sample.value
+            engines, engine = sums.setdefault(name, {}), sample.labels.get("engine", "")
+            engines[engine] = engines.get(engine, 0.0) + sample.value
             if name == "accepted_tokens_per_pos":
                 per_position[int(sample.labels["position"])] += sample.value
     if "drafts" not in sums:
         raise ValueError(f"/metrics has no drafting counters for model {model!r}, only for {sorted(map(str, models))}")
-    counts = [int(sums[name]) for name in ("drafts", "draft_tokens", "accepted_tokens")]
-    return Counters(counts[0], counts[1], counts[2], tuple(map(int, per_position)))
+    drafts, drafted, accepted = (sums[name] for name in ("drafts", "draft_tokens", "accepted_tokens"))
+    return Counters(
+        int(sum(drafts.values())),
+        int(sum(drafted.values())),
+        int(sum(accepted.values())),
+        tuple(map(int, per_position)),
+        {engine: (int(drafts[engine]), int(accepted[engine])) for engine in drafts},
+    )
 
 
 def settled_counters(scrape: Callable[[], str], model: str, num_speculative_tokens: int) -> Counters:
@@ -119,7 +141,13 @@ def past_end(answer: Answer) -> int:
     return sum(accepted + 1 for accepted, _ in steps) - (len(answer.token_ids) - 1)
 
 
-def benchmark(counters: Counters, answers: Sequence[Answer], resamples: int, seed: int) -> dict[str, Any]:
+def benchmark(
+    counters: Counters,
+    answers: Sequence[Answer],
+    resamples: int,
+    seed: int,
+    kinds: Mapping[str, str | None] | None = None,
+) -> dict[str, Any]:
     """The figures of one source.
 
     Args:
@@ -127,6 +155,7 @@ def benchmark(counters: Counters, answers: Sequence[Answer], resamples: int, see
         answers: the replies, failed ones included.
         resamples: bootstrap draws over prompts for `low` and `high`.
         seed: makes them repeatable.
+        kinds: category of each prompt by id, where the source has some.
 
     Returns:
         JSON object. Length, rates and interval are None where nothing was drafted. Steps that drafted nothing leave no
@@ -158,7 +187,49 @@ def benchmark(counters: Counters, answers: Sequence[Answer], resamples: int, see
         "accepted_past_end": sum(excess) if every_step_drafts else None,
         "past_end_matters": past_end_share > PAST_END_SHARE_MAX,
         "prompts": len(replies),
+        "mean_of_prompts": mean_of_prompts(replies, resamples, seed),
+        "categories": _categories(replies, resamples, seed, kinds or {}),
     }
+
+
+def mean_of_prompts(replies: Sequence[Answer], resamples: int, seed: int) -> dict[str, Any] | None:
+    """Mean over prompts of each reply's own length, with its spread; None where nothing was drafted.
+
+    A long reply counts like a short one here, by its steps in the pooled length: the two differ, in either direction.
+    """
+    lengths = [1 + sum(a for a, _ in steps) / len(steps) for steps in map(_steps, replies) if steps]
+    if not lengths:
+        return None
+    found = pooled_ratio(lengths, [1.0] * len(lengths), resamples, seed)
+    low, middle, high = (float(bound) for bound in np.percentile(lengths, [10, 50, 90]))
+    return {
+        "acceptance_length_mean_of_prompts": found.value,
+        "low": found.low,
+        "high": found.high,
+        "p10": low,
+        "p50": middle,
+        "p90": high,
+        "prompts": len(lengths),
+    }
+
+
+def _categories(
+    replies: Sequence[Answer], resamples: int, seed: int, kinds: Mapping[str, str | None]
+) -> dict[str, dict[str, Any]]:
+    """Pooled length of each category in which something was drafted, from the replies' own records."""
+    groups: dict[str, list[Answer]] = {}
+    for reply in replies:
+        if kind := kinds.get(reply.id):
+            groups.setdefault(kind, []).append(reply)
+    found = {}
+    for kind, group in sorted(groups.items()):
+        drafts = [len(_steps(reply)) for reply in group]
+        if sum(drafts):
+            accepted = [sum(a for a, _ in _steps(reply)) for reply in group]
+            length = pooled_ratio(accepted, drafts, resamples, seed, offset=1.0)
+            found[kind] = {"acceptance_length_pooled": length.value, "low": length.low, "high": length.high,
+                           "drafts": sum(drafts), "prompts": len(group)}  # fmt: skip
+    return found
 
 
 def identity_checks(figures: dict[str, Any], counters: Counters, answers: Sequence[Answer]) -> dict[str, bool]:
@@ -171,4 +242,11 @@ def identity_checks(figures: dict[str, Any], counters: Counters, answers: Sequen
         "per_position_sums_to_accepted": sum(counters.accepted_per_position) == counters.accepted,
         "length_is_one_plus_rates": length is None or abs(1 + sum(rates) - length) < RATE_TOLERANCE * len(rates),
         "scrapes_equal_replies": counters == count_details(answers, len(counters.accepted_per_position)),
+        "replies_equal_their_sums": all(_sums_hold(answer) for answer in answers),
     }
+
+
+def _sums_hold(answer: Answer) -> bool:
+    """Whether a reply's record of steps adds up to what the server says of the same reply."""
+    steps = _steps(answer)
+    return answer.spec_sums in (None, (len(steps), sum(d for _, d in steps), sum(a for a, _ in steps)))

@@ -1,8 +1,11 @@
-"""Accuracy of a served variant: lm-eval's scoring over this project's tasks, replies from the running server.
+"""Accuracy of a served variant: lm-eval's evaluator and scoring over this project's tasks, replies from the server.
 
-Called by `measure.py`. lm-eval's own client hides replies that are empty, cut or failed, and scores them as wrong
-answers; `ServedModel` takes its place, asks with the same fields as every other check, and keeps each reply.
-Chat templates are applied by the server, as for any user.
+Called by `measure.py`. `ServedModel` stands where lm-eval's own API client would: that client ends the run at the first
+request that fails for good, and scores empty and cut replies as wrong answers without counting them. Here each reply is
+asked for with the same fields as in every other check, its prompt is compared token by token with the training data's,
+and it is kept. A test shows that both clients get the same scores from one server.
+
+Two forms: `chat` tasks send turns, and the server applies the chat template; `gsm8k_5shot` sends a text to continue.
 """
 
 import json
@@ -15,7 +18,7 @@ from lm_eval.api.model import LM
 from lm_eval.evaluator import evaluate
 from lm_eval.tasks import TaskManager
 
-from harness.evaluation.client import Answer
+from harness.evaluation.client import Answer, Prompt
 from harness.evaluation.statistics import proportion
 from harness.progress import log
 from harness.sections.evaluate import Accuracy
@@ -26,17 +29,19 @@ if TYPE_CHECKING:
 TASKS = Path(__file__).parent / "tasks"
 FILTERS = {"strict": "strict-match", "flexible": "flexible-extract"}
 GAP_WARNING = 0.10
+TEXT_TASKS = ("gsm8k_5shot",)
 
-Ask = Callable[[list[tuple[str, list[dict[str, str]]]]], list[Answer]]
+Ask = Callable[[list[tuple[str, Prompt]], Sequence[str]], list[Answer]]
 
 
 class ServedModel(LM):
     """What lm-eval takes for a model: a running server, asked by `ask`.
 
     `earlier` holds, by problem id, the turns that a row has before its question: lm-eval knows the question only.
+    None for a task whose prompts are texts.
     """
 
-    def __init__(self, ask: Ask, earlier: dict[str, list[dict[str, str]]]) -> None:
+    def __init__(self, ask: Ask, earlier: dict[str, list[dict[str, str]]] | None) -> None:
         super().__init__()
         self.ask, self.earlier = ask, earlier
         self.answers: dict[str, Answer] = {}
@@ -52,11 +57,14 @@ class ServedModel(LM):
 
     def generate_until(self, requests: list["Instance"]) -> list[str]:
         """One reply per request; "" for a failed one. All replies stay in `answers` by problem id."""
-        answers = self.ask([(request.doc["id"], self._messages(request)) for request in requests])
+        stop = requests[0].args[1]["until"]  # the task file's, the same for all its problems
+        answers = self.ask([(request.doc["id"], self._prompt(request)) for request in requests], stop)
         self.answers |= {answer.id: answer for answer in answers}
         return [answer.text for answer in answers]
 
-    def _messages(self, request: "Instance") -> list[dict[str, str]]:
+    def _prompt(self, request: "Instance") -> Prompt:
+        if self.earlier is None:
+            return request.args[0]
         *before, question = json.loads(request.args[0])
         return [*before, *self.earlier[request.doc["id"]], question]
 
@@ -75,24 +83,26 @@ def score(
     """Strict and flexible score of one task.
 
     Args:
-        task: `word_problems` or `gsm8k`.
+        task: name of a source and of a file in tasks/.
         rows: all held-out prompt rows; those of this source with an answer are the problems, the first `limit` of them.
-        ask: sends (problem id, messages) and returns replies in the same order.
+        ask: sends (problem id, prompt) with the texts that end a reply, and returns replies in the same order.
         system_prompt: system turn, or None.
         settings: section `accuracy` of the reproduction.
 
     Returns:
-        JSON object: scores with Wilson's intervals, counts of empty, cut and failed replies, `invalid` when too many
-        replies are empty or failed for the score to mean anything, `per_problem`. Or {"not_run": reason}.
+        JSON object: scores with Wilson's intervals; counts of replies that are `thinking_only` (nothing but reasoning),
+        `empty`, `cut` at the length limit and `failed`; `invalid` when too many have no answer for the score to mean
+        anything; `per_problem`. Or {"not_run": reason}.
     """
     problems = [row for row in rows if row["source"] == task and row.get("answer")][: settings.limit]
     if not problems:
         return {"not_run": f"no held-out prompts of {task} with an answer"}
-    earlier = {row["id"]: row["messages"][:-1] for row in problems}
+    earlier = None if task in TEXT_TASKS else {row["id"]: row["messages"][:-1] for row in problems}
     model, name = ServedModel(ask, earlier), f"specproof_{task}"
     tasks = TaskManager(include_path=str(TASKS), include_defaults=False, metadata={"rows": problems}).load([name])
     # Not `simple_evaluate`, which wraps this call: it spends seconds on listing the machine's packages.
-    results = evaluate(model, tasks, apply_chat_template=True, system_instruction=system_prompt, bootstrap_iters=0)
+    chat = {"apply_chat_template": True, "system_instruction": system_prompt} if earlier is not None else {}
+    results = evaluate(model, tasks, bootstrap_iters=0, **chat)
     summary = _summary(results["samples"][name], model.answers, settings.error_share_max)
     if summary["scores_disagree"]:
         log(f"{task}: strict {summary['strict']:.2f}, flexible {summary['flexible']:.2f}: answers in another form")
@@ -106,17 +116,19 @@ def _summary(samples: list[dict[str, Any]], answers: dict[str, Answer], error_sh
     }
     n = len(answers)
     failed = sum(answer.error is not None for answer in answers.values())
-    empty = sum(answer.error is None and not answer.text.strip() for answer in answers.values())
+    silent = [answer for answer in answers.values() if answer.error is None and not answer.text.strip()]
+    thinking_only = sum(answer.thought for answer in silent)
     summary: dict[str, Any] = {}
     for name, by_id in scores.items():
         share = proportion(sum(by_id.values()), n)
         summary |= {name: share.value, f"{name}_low": share.low, f"{name}_high": share.high}
     return summary | {
         "n": n,
-        "empty": empty,
+        "thinking_only": thinking_only,
+        "empty": len(silent) - thinking_only,
         "cut": sum(answer.finish_reason == "length" for answer in answers.values()),
         "failed": failed,
-        "invalid": (empty + failed) / n > error_share_max,
+        "invalid": (len(silent) + failed) / n > error_share_max,
         "scores_disagree": abs(summary["strict"] - summary["flexible"]) > GAP_WARNING,
         "per_problem": [
             {"id": key, "strict": scores["strict"][key], "flexible": scores["flexible"][key]} for key in answers

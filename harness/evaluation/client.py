@@ -1,4 +1,4 @@
-"""Asks a running server for greedy chat replies: every sampling field explicit, failures retried, then kept as such.
+"""Asks a running server for greedy replies: every sampling field explicit, failures retried, then kept as such.
 
 Used by the checks of `harness.evaluation`; only the latency check sends its requests through GuideLLM instead,
 with the same `sampling_fields`.
@@ -19,6 +19,9 @@ TIMEOUT_S = 300.0
 ATTEMPTS = 3
 RETRY_PAUSE_S = 0.5
 TOP_LOGPROBS = 2
+SPEC_SUMS = ("num_spec_steps", "num_draft_tokens", "num_accepted_draft_tokens")
+
+Prompt = str | Sequence[dict[str, str]]  # a text to continue, or the turns of a conversation
 
 
 def sampling_fields(seed: int) -> dict[str, Any]:
@@ -43,6 +46,7 @@ class Answer:
     Attributes:
         id: the prompt's id.
         text: the reply's text; "" where the server sent none.
+        thought: whether the server kept a text apart as reasoning: a reply may have used up its length on it.
         prompt_token_ids: the prompt as the server tokenised it.
         token_ids: emitted tokens, the end token included.
         token_texts: text of each emitted token; "" for the part of a character.
@@ -50,11 +54,13 @@ class Answer:
         finish_reason: `stop`, `length`, ...
         latency_s: from sending to the last byte, of the attempt that succeeded.
         spec: accepted and drafted tokens of each verify step, or None where the server keeps none.
+        spec_sums: the server's own sums over those steps: steps, drafted and accepted tokens.
         error: why every attempt failed; None for a reply.
     """
 
     id: str
     text: str = ""
+    thought: bool = False
     prompt_token_ids: list[int] = field(default_factory=list)
     token_ids: list[int] = field(default_factory=list)
     token_texts: list[str] = field(default_factory=list)
@@ -62,11 +68,15 @@ class Answer:
     finish_reason: str | None = None
     latency_s: float = 0.0
     spec: dict[str, list[int]] | None = None
+    spec_sums: tuple[int, int, int] | None = None
     error: str | None = None
 
 
 class Chat:
-    """A server's /v1/chat/completions, asked for greedy replies of at most `max_new_tokens` tokens."""
+    """A server's /v1/chat/completions, asked for greedy replies of at most `max_new_tokens` tokens.
+
+    A prompt that is a text goes to /v1/completions instead: no chat template, for tasks that are published that way.
+    """
 
     def __init__(self, url: str, model: str, max_new_tokens: int, seed: int, logprobs: bool = False) -> None:
         self.url, self.body = url, {"model": model, "max_completion_tokens": max_new_tokens, "return_token_ids": True}
@@ -74,15 +84,30 @@ class Chat:
         if logprobs:
             self.body |= {"logprobs": True, "top_logprobs": TOP_LOGPROBS, "return_tokens_as_token_ids": True}
 
-    def ask(self, client: httpx.Client, prompt_id: str, messages: Sequence[dict[str, str]]) -> Answer:
-        """One reply. A refusal (status 4xx) is final; a failed connection or status 5xx is tried again."""
+    def _request(self, prompt: Prompt, stop: Sequence[str]) -> tuple[str, dict[str, Any]]:
+        """Route and body."""
+        body = self.body | ({"stop": list(stop)} if stop else {})
+        if not isinstance(prompt, str):
+            return "chat/completions", body | {"messages": list(prompt)}
+        return "completions", body | {"prompt": prompt, "max_tokens": body.pop("max_completion_tokens")}
+
+    def ask(self, client: httpx.Client, prompt_id: str, prompt: Prompt, stop: Sequence[str] = ()) -> Answer:
+        """One reply. A refusal (status 4xx) is final; a failed connection or status 5xx is tried again.
+
+        Args:
+            client: the connection.
+            prompt_id: goes into the answer.
+            prompt: turns, or a text to continue.
+            stop: texts that end the reply, and are no part of it.
+        """
+        route, body = self._request(prompt, stop)
         error = ""
         for attempt in range(ATTEMPTS):
             if attempt:
                 time.sleep(RETRY_PAUSE_S * attempt)
             started = time.monotonic()
             try:
-                response = client.post(f"{self.url}/v1/chat/completions", json=self.body | {"messages": list(messages)})
+                response = client.post(f"{self.url}/v1/{route}", json=body)
                 if response.is_success:
                     return _answer(prompt_id, response.json(), time.monotonic() - started)
                 error = f"status {response.status_code}: {response.text[:200]}"
@@ -93,9 +118,9 @@ class Chat:
         return Answer(prompt_id, error=error)
 
     def ask_all(
-        self, prompts: Sequence[tuple[str, Sequence[dict[str, str]]]], concurrency: int, title: str
+        self, prompts: Sequence[tuple[str, Prompt]], concurrency: int, title: str, stop: Sequence[str] = ()
     ) -> list[Answer]:
-        """Replies to all (id, messages), `concurrency` at once, in the order given."""
+        """Replies to all (id, prompt), `concurrency` at once, in the order given."""
         # Proxies of the environment are for the network; the server is on this machine.
         with (
             httpx.Client(timeout=TIMEOUT_S, trust_env=False) as client,
@@ -103,7 +128,7 @@ class Chat:
             meter(title, len(prompts), "replies") as bar,
         ):
             answers = []
-            for answer in pool.map(lambda prompt: self.ask(client, *prompt), prompts):
+            for answer in pool.map(lambda each: self.ask(client, each[0], each[1], stop), prompts):
                 answers.append(answer)
                 bar.advance(1)
             return answers
@@ -111,12 +136,14 @@ class Chat:
 
 def _answer(prompt_id: str, response: dict[str, Any], latency_s: float) -> Answer:
     choice = response["choices"][0]
+    message = choice.get("message") or {"content": choice.get("text")}
     tokens = (choice.get("logprobs") or {}).get("content") or []
     detail = (response.get("metrics") or {}).get("speculative_decoding")
     return Answer(
         prompt_id,
-        text=choice["message"].get("content") or "",
-        prompt_token_ids=response["prompt_token_ids"],
+        text=message["content"] or "",
+        thought=bool(message.get("reasoning")),
+        prompt_token_ids=response["prompt_token_ids"] if "message" in choice else choice["prompt_token_ids"],
         token_ids=choice["token_ids"],
         token_texts=[bytes(token.get("bytes") or []).decode(errors="replace") for token in tokens],
         top_logprobs=[[(_token_id(c["token"]), c["logprob"]) for c in token["top_logprobs"]] for token in tokens],
@@ -126,7 +153,15 @@ def _answer(prompt_id: str, response: dict[str, Any], latency_s: float) -> Answe
             "accepted_per_step": detail.get("per_step_accepted") or [],
             "drafted_per_step": detail.get("per_step_drafted") or [],
         },
+        spec_sums=_sums(detail),
     )  # fmt: skip
+
+
+def _sums(detail: dict[str, Any] | None) -> tuple[int, int, int] | None:
+    if not detail or any(key not in detail for key in SPEC_SUMS):
+        return None
+    steps, drafted, accepted = (int(detail[key]) for key in SPEC_SUMS)
+    return steps, drafted, accepted
 
 
 def _token_id(name: str) -> int:

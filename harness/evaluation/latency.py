@@ -1,14 +1,16 @@
-"""How long a user waits: GuideLLM's closed-loop load against the running server, at each concurrency.
+"""How long a user waits: GuideLLM's load against the running server, so many requests at once or so many a second.
 
 Called by `measure.py`. The same prompts in the same order for every variant, so that `statistics.paired_ratio` can
-compare two variants prompt by prompt. Definitions, per successful request; tokens come from the server's `usage`, never
-from the number of stream chunks, because a verify step sends several tokens in one chunk:
+compare two variants prompt by prompt. No reply is forced to a length. Definitions, per successful request; tokens come
+from the server's `usage`, never from the number of stream chunks, because a verify step sends several tokens in one
+chunk:
 
     ttft_ms       sending the request to the first token
     itl_ms        (last token - first token) / (output tokens - 1): what GuideLLM calls inter-token latency
     chunk_gap_ms  (last token - first token) / (chunks - 1)
     request_s     sending the request to the last byte
-    tokens_per_s  concurrency * sum of output tokens / sum of request_s: what all streams together emit while busy
+    tokens_per_s  concurrency * sum of output tokens / sum of request_s: what all streams together emit while busy;
+                  under a rate of requests: sum of output tokens / time from the first request to the last byte
 """
 
 import asyncio
@@ -16,6 +18,7 @@ import json
 import math
 import multiprocessing
 from collections.abc import Sequence
+from dataclasses import dataclass
 from importlib import metadata
 from multiprocessing import forkserver
 from typing import TYPE_CHECKING, Any
@@ -23,6 +26,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from harness.evaluation.client import TIMEOUT_S, sampling_fields
+from harness.evaluation.machine import watched
 from harness.evaluation.statistics import pooled_ratio
 from harness.sections.evaluate import Latency
 
@@ -30,8 +34,32 @@ if TYPE_CHECKING:
     from guidellm.schemas import GenerativeRequestStats
 
 REQUEST_LIMIT_S = 120.0  # on average over a load: a server that hangs must not hold the run for ever
+STOP_LIMIT_S = 60.0  # and GuideLLM's own end, after the last request
 
 Prompt = tuple[str, Sequence[dict[str, str]]]
+
+
+@dataclass(frozen=True)
+class Arrivals:
+    """How requests come: `concurrency` streams without a pause, or `rate` a second in GuideLLM's `profile`."""
+
+    concurrency: int | None = None
+    rate: float | None = None
+    profile: str = "concurrent"
+
+    def name(self) -> str:
+        """For messages."""
+        return f"concurrency {self.concurrency}" if self.concurrency else f"{self.rate:g} requests per second"
+
+    def settings(self) -> dict[str, Any]:
+        """GuideLLM's profile."""
+        return {"kind": self.profile} | ({"streams": self.concurrency} if self.concurrency else {"rate": [self.rate]})
+
+    def limit_s(self, requests: int) -> float:
+        """How long a load of so many requests may take at most."""
+        if self.concurrency:
+            return REQUEST_LIMIT_S * math.ceil(requests / self.concurrency)
+        return requests / (self.rate or 1.0) + REQUEST_LIMIT_S
 
 
 def prepare() -> None:
@@ -54,27 +82,31 @@ def measure_latency(
         url: the server's base URL.
         model: name that requests carry.
         tokenizer: folder with the tokenizer; GuideLLM asks for one, though tokens are counted by the server.
-        prompts: (id, messages) to send once at each concurrency. The caller has warmed the server up.
+        prompts: (id, messages) to send once in each load. The caller has warmed the server up.
         settings: section `latency` of the reproduction.
         seed: for the sampling fields and the bootstrap.
         resamples: bootstrap draws over requests.
     """
-    found = {}
-    for concurrency in settings.concurrency:
-        done, failed = _load(url, model, tokenizer, prompts, concurrency, settings.max_new_tokens, seed)
-        found[str(concurrency)] = summarise(
-            done, failed, prompts, concurrency, settings.failure_share_max, seed, resamples
-        )
+
+    def load(arrivals: Arrivals) -> dict[str, Any]:
+        machine: dict[str, Any] = {}
+        with watched(machine):
+            done, failed = _load(url, model, tokenizer, prompts, arrivals, settings.max_new_tokens, seed)
+        found = summarise(done, failed, prompts, arrivals, settings.failure_share_max, seed, resamples)
+        return found | {"machine": machine}
+
     return {
         "benchmark": settings.benchmark,
         "max_new_tokens": settings.max_new_tokens,
-        "concurrency": found,
+        "request": sampling_fields(seed),
+        "concurrency": {str(streams): load(Arrivals(streams)) for streams in settings.concurrency},
+        "rates": {f"{rate:g}": load(Arrivals(None, rate, settings.arrivals)) for rate in settings.rates},
         "versions": {"guidellm": metadata.version("guidellm")},
     }
 
 
 def _load(
-    url: str, model: str, tokenizer: str, prompts: Sequence[Prompt], concurrency: int, max_new_tokens: int, seed: int
+    url: str, model: str, tokenizer: str, prompts: Sequence[Prompt], arrivals: Arrivals, max_new_tokens: int, seed: int
 ) -> tuple[list["GenerativeRequestStats"], list["GenerativeRequestStats"]]:
     """Successful and failed requests of one GuideLLM run."""
     prepare()
@@ -85,16 +117,21 @@ def _load(
         "kind": "openai_http", "target": url, "model": model, "max_tokens": max_new_tokens, "timeout": TIMEOUT_S,
         "http2": False, "extras": {"body": sampling_fields(seed)},
     }  # fmt: skip
-    limit_s = REQUEST_LIMIT_S * math.ceil(len(prompts) / concurrency)
+    limit_s = arrivals.limit_s(len(prompts))
     spec = {
         "backend": backend,
-        "profile": {"kind": "concurrent", "streams": concurrency},
+        "profile": arrivals.settings(),
+        "seed": {"kind": "static", "value": seed},  # the same arrivals for every variant
         "constraints": [{"kind": "max_requests", "count": len(prompts)}, {"kind": "max_duration", "seconds": limit_s}],
         "tokenizer": {"kind": "huggingface_auto", "model": tokenizer},
         "data": [{"kind": "in_memory_dict_list", "data": [{"messages": list(messages)} for _, messages in prompts]}],
         "outputs": [],
     }
-    report, _ = asyncio.run(benchmark_generative_text(BenchmarkScenario(spec=spec), progress=False))
+    running = benchmark_generative_text(BenchmarkScenario(spec=spec), progress=False)
+    try:
+        report, _ = asyncio.run(asyncio.wait_for(running, limit_s + STOP_LIMIT_S))
+    except TimeoutError:
+        raise RuntimeError(f"latency at {arrivals.name()}: not over after {limit_s + STOP_LIMIT_S:.0f} s") from None
     requests = [benchmark.requests for benchmark in report.benchmarks]
     done = [request for group in requests for request in group.successful]
     return done, [request for group in requests for request in (*group.errored, *group.incomplete)]
@@ -102,7 +139,7 @@ def _load(
 
 def summarise(
     done: Sequence["GenerativeRequestStats"], failed: Sequence["GenerativeRequestStats"], prompts: Sequence[Prompt],
-    concurrency: int, failure_share_max: float, seed: int, resamples: int,
+    arrivals: Arrivals, failure_share_max: float, seed: int, resamples: int,
 ) -> dict[str, Any]:  # fmt: skip
     """Figures of one load. A prompt without a successful request is a failure, whether it was sent or not.
 
@@ -111,14 +148,11 @@ def summarise(
     """
     if not done:
         errors = [request.info.error for request in failed] or ["no request was sent"]
-        raise RuntimeError(
-            f"latency at concurrency {concurrency}: none of {len(prompts)} requests succeeded: {errors[0]}"
-        )
+        raise RuntimeError(f"latency at {arrivals.name()}: none of {len(prompts)} requests succeeded: {errors[0]}")
     ids = {json.dumps(list(messages), sort_keys=True): prompt_id for prompt_id, messages in prompts}
     records = sorted((_record(request, ids) for request in done), key=lambda record: record["id"])
     failures = len(prompts) - len(records)
     tokens, seconds = [r["output_tokens"] for r in records], [r["latency_s"] for r in records]
-    rate = pooled_ratio([n * concurrency for n in tokens], seconds, resamples, seed)
     return {
         "requests": len(prompts),
         "failures": failures,
@@ -128,19 +162,36 @@ def summarise(
         "itl_ms": _spread([r["itl_ms"] for r in records]),
         "chunk_gap_ms": _spread([r["chunk_gap_ms"] for r in records]),
         "request_s": _spread(seconds),
-        "tokens_per_s": {"value": rate.value, "low": rate.low, "high": rate.high},
+        "tokens_per_s": _tokens_per_s(done, tokens, seconds, arrivals, seed, resamples),
         "output_tokens": sum(tokens),
         "records": records,
     }
 
 
+def _tokens_per_s(
+    done: Sequence["GenerativeRequestStats"], tokens: list[int], seconds: list[float], arrivals: Arrivals, seed: int,
+    resamples: int,
+) -> dict[str, float | None]:  # fmt: skip
+    """Rate of a load; no interval under a rate of requests, which decides it as much as the server does."""
+    if arrivals.concurrency is None:
+        starts = [request.info.timings.request_start or 0.0 for request in done]
+        ends = [request.info.timings.request_end or 0.0 for request in done]
+        return {"value": sum(tokens) / max(max(ends) - min(starts), 1e-9), "low": None, "high": None}
+    rate = pooled_ratio([n * arrivals.concurrency for n in tokens], seconds, resamples, seed)
+    return {"value": rate.value, "low": rate.low, "high": rate.high}
+
+
 def _record(request: "GenerativeRequestStats", ids: dict[str, str]) -> dict[str, Any]:
-    """One request: which prompt, tokens by usage, times. Gaps are None for a reply of one token or one chunk."""
+    """One request: which prompt, tokens by usage, times. Gaps are None for a reply of one token or one chunk.
+
+    `verify_steps` is the server's own count of steps that drafted; None where nothing drafts.
+    """
     messages = json.loads(request.request_args or "{}")["body"]["messages"]
     timings = request.info.timings
     tokens, chunks = request.output_tokens or 0, timings.token_iterations
     first_s, last_s = timings.first_token_iteration or 0.0, timings.last_token_iteration or 0.0
     span_ms = (last_s - first_s) * 1000
+    drafting = (request.response_metrics or {}).get("speculative_decoding") or {}
     return {
         "id": ids[json.dumps(messages, sort_keys=True)],
         "output_tokens": tokens,
@@ -149,6 +200,7 @@ def _record(request: "GenerativeRequestStats", ids: dict[str, str]) -> dict[str,
         "itl_ms": round(span_ms / (tokens - 1), 3) if tokens > 1 else None,
         "chunk_gap_ms": round(span_ms / (chunks - 1), 3) if chunks > 1 else None,
         "chunks": chunks,
+        "verify_steps": drafting.get("num_spec_steps"),
     }
 
 

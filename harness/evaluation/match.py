@@ -3,13 +3,17 @@
 `compare` is called by `python -m harness.evaluation match`. Two runs of the same verifier round differently, because a
 verify step feeds it more rows at once; where its two likeliest tokens nearly tie, that may decide between them. Such a
 difference is `benign`; any other is a `fault`, and means that the engine emitted what the verifier would not say.
+
+In float32 on a CPU, one request at a time, rounding decides nothing: there every difference is a fault (`exact`).
 """
 
 from collections.abc import Sequence
 from typing import Any
 
 from harness.errors import UserError
+from harness.evaluation.settings import MatchSettings
 from harness.evaluation.statistics import proportion
+from harness.sections.evaluate import OutputMatch
 
 CONTEXT_TOKENS = 24
 AFTER_TOKENS = 12
@@ -77,38 +81,67 @@ def difference(base: Row, variant: Row, position: int, near_tie_nats: float) -> 
     }
 
 
-def compare(base: Sequence[Row], variant: Sequence[Row], near_tie_nats: float) -> dict[str, Any]:
+def compare(base: Sequence[Row], variant: Sequence[Row], settings: MatchSettings) -> dict[str, Any]:
     """All replies compared, matched by id.
 
     Returns:
-        JSON object: `exact` of `total` replies equal, `exact_share` with Wilson's interval, `differences`, `faults`,
-        and `missing`: ids that only one run answered. They are no part of `total`.
+        JSON object: `exact` of `total` replies equal, `exact_share` with Wilson's interval; the same by source under
+        `sources`, and as `settings.output_match` counts them under `start`; `differences`, `faults`, and `missing`: ids
+        that only one run answered. They are no part of `total`.
 
     Raises:
         UserError: no id in common, or the two runs asked different prompts under one id.
     """
+    pairs = _pairs(base, variant)
+    limit_nats = 0.0 if settings.exact else settings.near_tie_nats
+    parts = [(row, other, first_difference(row["token_ids"], other["token_ids"])) for row, other in pairs]
+    differences = [difference(row, other, part, limit_nats) for row, other, part in parts if part is not None]
+    by_source = {
+        source: [part is None for row, _, part in parts if row["source"] == source]
+        for source in dict.fromkeys(row["source"] for row, _ in pairs)
+    }
+    return {
+        **_share([part is None for _, _, part in parts]),
+        "missing": sorted({row["id"] for row in base} ^ {row["id"] for row in variant}),
+        "near_tie_nats": limit_nats,
+        "faults": sum(found["verdict"] == "fault" for found in differences),
+        "sources": {source: _share(equal) for source, equal in by_source.items()},
+        "start": _start(pairs, settings.output_match),
+        "differences": differences,
+    }
+
+
+def _pairs(base: Sequence[Row], variant: Sequence[Row]) -> list[tuple[Row, Row]]:
     replies = {row["id"]: row for row in variant}
-    common = [row for row in base if row["id"] in replies]
-    if not common:
+    pairs = [(row, replies[row["id"]]) for row in base if row["id"] in replies]
+    if not pairs:
         raise UserError("replies.jsonl: base and variant share no reply. Fix: measure both on the same prompts")
-    differences = []
-    for row in common:
-        other = replies[row["id"]]
+    for row, other in pairs:
         if row["prompt_token_ids"] != other["prompt_token_ids"]:
             raise UserError(f"{row['id']}: base and variant were asked different prompts. Fix: measure both again")
-        position = first_difference(row["token_ids"], other["token_ids"])
-        if position is not None:
-            differences.append(difference(row, other, position, near_tie_nats))
-    exact = len(common) - len(differences)
-    share = proportion(exact, len(common))
+    return pairs
+
+
+def _share(equal: Sequence[bool]) -> dict[str, Any]:
+    share = proportion(sum(equal), len(equal))
     return {
-        "exact": exact,
-        "total": len(common),
-        "missing": sorted({row["id"] for row in base} ^ replies.keys()),
+        "exact": sum(equal),
+        "total": len(equal),
         "exact_share": share.value,
         "low": share.low,
         "high": share.high,
-        "near_tie_nats": near_tie_nats,
-        "faults": sum(found["verdict"] == "fault" for found in differences),
-        "differences": differences,
     }
+
+
+def _start(pairs: Sequence[tuple[Row, Row]], chosen: OutputMatch | None) -> dict[str, Any] | None:
+    """Greedy replies are the same up to any length limit, so that a shorter one needs no second run."""
+    if chosen is None:
+        return None
+    starts = [
+        row["token_ids"][: chosen.first_tokens] == other["token_ids"][: chosen.first_tokens]
+        for row, other in pairs
+        if row["source"] in chosen.sources
+    ]
+    if not starts:
+        return {"not_run": f"no replies to {' or '.join(chosen.sources)}"}
+    return _share(starts) | {"first_tokens": chosen.first_tokens, "prompts": chosen.sources}

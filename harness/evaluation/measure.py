@@ -4,6 +4,8 @@ Called by `python -m harness.evaluation measure`. lm-eval and GuideLLM take 25 s
 server starts and replies. Every file appears whole as soon as its check is done.
 """
 
+import time
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
@@ -12,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from harness import provenance
 from harness.errors import UserError
 from harness.evaluation.acceptance import Counters, benchmark, identity_checks, settled_counters
-from harness.evaluation.client import Answer, Chat, check_server
+from harness.evaluation.client import Answer, Chat, Prompt, check_server
 from harness.evaluation.replies import Prompts, as_row, by_source
 from harness.evaluation.settings import MeasureSettings
 from harness.files import read_jsonl, write_json, write_jsonl
@@ -27,7 +29,7 @@ FAILED_SHARE_MAX = 0.5  # beyond it the server is broken, and there is nothing t
 
 
 class Measurement:
-    """One variant's checks, each of which writes its file.
+    """One variant's checks, each of which writes its file. Made when the server is up: `checks_s` counts from there.
 
     Args:
         settings: what to measure.
@@ -41,6 +43,7 @@ class Measurement:
         self.settings, self.variant, self.verifier, self.prompts, self.out = settings, variant, verifier, prompts, out
         self.evaluate = settings.evaluate
         self.draft_tokens = settings.expected.num_speculative_tokens
+        self.ready_s = time.monotonic()
 
     def write(self, name: str, content: dict[str, Any], seed: int | None) -> None:
         """Write `name` with its provenance."""
@@ -73,14 +76,16 @@ class Measurement:
         chat = self.chat(server, settings.max_new_tokens, logprobs=True)
         chat.ask_all([next(iter(self.prompts.messages.items()))], 1, f"{self.variant}: warm-up")
         benchmarks, checks, answered = {}, {}, []
-        for source, rows in by_source(self.prompts.rows).items():
+        for source, held_out in by_source(self.prompts.rows).items():
+            rows = held_out[: settings.limit]
             before = self._counters(server)
             answers = self.prompts.ask(chat, rows, settings.concurrency, f"{self.variant}: {source}")
             after = self._counters(server)
             answered += [(source, answer) for answer in answers]
             if before is not None and after is not None:
                 counted = after.since(before)
-                figures = benchmark(counted, answers, self.evaluate.bootstrap_resamples, self.evaluate.seed)
+                kinds = {row["id"]: row.get("category") for row in rows}
+                figures = benchmark(counted, answers, self.evaluate.bootstrap_resamples, self.evaluate.seed, kinds)
                 benchmarks[source] = figures
                 checks[source] = identity_checks(figures, counted, answers)
         failed = [{"id": answer.id, "reason": answer.error} for _, answer in answered if answer.error]
@@ -102,13 +107,13 @@ class Measurement:
         settings = self.evaluate.accuracy
         chat = self.chat(server, settings.max_new_tokens)
 
-        def ask(problems: list[tuple[str, list[dict[str, str]]]]) -> list[Answer]:
-            answers = chat.ask_all(problems, settings.concurrency, f"{self.variant}: accuracy")
-            self.prompts.check(answers)
+        def ask(problems: list[tuple[str, Prompt]], stop: Sequence[str]) -> list[Answer]:
+            answers = chat.ask_all(problems, settings.concurrency, f"{self.variant}: accuracy", stop)
+            self.prompts.check(answers, {key: prompt for key, prompt in problems if isinstance(prompt, str)})
             return answers
 
         found = measure_accuracy(self.prompts.rows, ask, self.settings.system_prompt, settings)
-        self.write("accuracy.json", found, self.evaluate.seed)
+        self.write("accuracy.json", found | {"request": chat.body}, self.evaluate.seed)
 
     def latency(self, server: "Server") -> None:
         """Write latency.json, after requests that are not measured."""
@@ -118,13 +123,15 @@ class Measurement:
         chosen, others = self.prompts.first(settings.benchmark, settings.requests)
         chat = self.chat(server, settings.max_new_tokens)
         warm_up = (others or chosen)[: settings.warmup_requests]
-        chat.ask_all(warm_up, max(settings.concurrency), f"{self.variant}: warm-up")
+        warmed = chat.ask_all(warm_up, max(settings.concurrency), f"{self.variant}: warm-up")
+        if all(answer.error for answer in warmed):
+            raise RuntimeError(f"{self.variant}: every request of the latency warm-up failed: {warmed[0].error}")
         log(f"{self.variant}: latency of {len(chosen)} requests at concurrency {settings.concurrency}")
         found = measure_latency(
             server.url, server.model_name, str(self.verifier), chosen, settings, self.evaluate.seed,
             self.evaluate.bootstrap_resamples,
         )  # fmt: skip
-        self.write("latency.json", found, self.evaluate.seed)
+        self.write("latency.json", found | {"checks_s": round(time.monotonic() - self.ready_s, 2)}, self.evaluate.seed)
 
 
 def _import_tools() -> None:

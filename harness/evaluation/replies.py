@@ -4,7 +4,7 @@ Called by `measure.py`, source by source. A reply's prompt must have reached the
 tokenised: a chat template or system turn that differs costs acceptance without any error.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +34,7 @@ class Prompts:
 
     def __init__(self, rows: Sequence[dict[str, Any]], verifier: Path, system_prompt: str | None) -> None:
         tokenizer = load_tokenizer(verifier)
-        self.rows = list(rows)
+        self.tokenizer, self.rows = tokenizer, list(rows)
         self.messages = {row["id"]: with_system_turn(row["messages"], system_prompt) for row in rows}
         self.token_ids = {key: prompt_token_ids(tokenizer, messages) for key, messages in self.messages.items()}
 
@@ -47,16 +47,22 @@ class Prompts:
         prompts = [(row["id"], self.messages[row["id"]]) for row in self.rows if row["source"] == source]
         return prompts[:count], prompts[count:]
 
-    def check(self, answers: Sequence[Answer]) -> None:
-        """Refuse replies to prompts that the server tokenised otherwise than the training data.
+    def check(self, answers: Sequence[Answer], texts: Mapping[str, str] | None = None) -> None:
+        """Refuse replies to prompts that the server tokenised otherwise than the training data, or cut.
+
+        Args:
+            answers: replies to these rows.
+            texts: prompts by id that were sent as they are, without a chat template.
 
         Raises:
             UserError: names the first such prompt and where it parts.
         """
         for answer in answers:
-            part = first_difference(answer.prompt_token_ids, self.token_ids[answer.id])
+            text = (texts or {}).get(answer.id)
+            meant = self.token_ids[answer.id] if text is None else self.tokenizer(text)["input_ids"]
+            part = first_difference(answer.prompt_token_ids, meant)
             if answer.error is None and part is not None:
-                lengths = f"{len(answer.prompt_token_ids)} tokens, not {len(self.token_ids[answer.id])}"
+                lengths = f"{len(answer.prompt_token_ids)} tokens, not {len(meant)}"
                 raise UserError(
                     f"{answer.id}: the server's prompt has {lengths} as in training; they part at token {part}. "
                     "Fix: serve the verifier folder with its own chat template and tokenizer"

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from harness.config import Reproduction
 from harness.sections.base import Strict
-from harness.sections.evaluate import Evaluate
+from harness.sections.evaluate import Evaluate, OutputMatch
 from harness.sections.serve import Serve
 
 Scale = Literal["full", "smoke", "mini"]
@@ -37,6 +37,8 @@ class MatchSettings(Strict):
     """Replies of two variants compared token by token."""
 
     near_tie_nats: float = Field(gt=0, description="a difference at a smaller top-2 margin is benign")
+    exact: bool = Field(False, description="true where every difference is a fault")
+    output_match: OutputMatch | None = Field(None, description="give sources and first_tokens, or null")
     scale: Scale
 
 
@@ -63,7 +65,13 @@ def measure_settings(
 
 def match_settings(reproduction: Reproduction) -> dict[str, Any]:
     """What `match` needs of `reproduction`, JSON-able."""
-    return MatchSettings(near_tie_nats=reproduction.evaluate.near_tie_nats, scale=reproduction.scale).model_dump()
+    evaluate, on_cpu = reproduction.evaluate, reproduction.needs.gpus == 0
+    one_by_one = reproduction.serve.dtype == "float32" and evaluate.acceptance.concurrency == 1
+    settings = MatchSettings(
+        near_tie_nats=evaluate.near_tie_nats, exact=on_cpu and one_by_one, output_match=evaluate.output_match,
+        scale=reproduction.scale,
+    )  # fmt: skip
+    return settings.model_dump()
 
 
 def parity_settings(reproduction: Reproduction) -> dict[str, Any]:

@@ -1,12 +1,12 @@
 """Prompts, and how the verifier replies to them."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 from pydantic import Field
 
 from harness.sections.base import Strict
 
-SourceName = Literal["word_problems", "instructions", "gsm8k", "mt_bench"]
+SourceName = Literal["word_problems", "instructions", "gsm8k", "gsm8k_5shot", "mt_bench", "repeat_word"]
 
 
 class Source(Strict):
@@ -19,7 +19,7 @@ class Source(Strict):
 class PromptSource(Source):
     """Rows from a source that the project knows."""
 
-    source: SourceName = Field(description="use word_problems, instructions, gsm8k, mt_bench or chat")
+    source: SourceName = Field(description=f"use {', '.join(get_args(SourceName))} or chat")
 
     @property
     def name(self) -> str:

@@ -1,16 +1,20 @@
 """What is measured on every variant, and what a run must reach."""
 
-from typing import Literal
+from typing import Annotated, Literal, get_args
 
-from pydantic import Field, PositiveFloat
+from pydantic import Field, PositiveFloat, PositiveInt
 
 from harness.sections.base import Strict
 from harness.sections.data import SourceName
+
+TaskName = Literal["word_problems", "gsm8k", "gsm8k_5shot"]
+Share = Annotated[float, Field(ge=0, le=1)]
 
 
 class Acceptance(Strict):
     """Greedy replies to the held-out prompts: acceptance and output match come from them."""
 
+    limit: int | None = Field(None, ge=1, description="ask at most this many prompts of each source, or leave it out")
     max_new_tokens: int = Field(ge=1, description="use 1 or more tokens")
     concurrency: int = Field(ge=1, description="use 1 or more requests at once")
 
@@ -18,22 +22,37 @@ class Acceptance(Strict):
 class Accuracy(Strict):
     """Scores of lm-eval tasks against the running server."""
 
-    tasks: list[Literal["word_problems", "gsm8k"]] = Field(min_length=1, description="use word_problems or gsm8k")
+    tasks: list[TaskName] = Field(min_length=1, description=f"use {', '.join(get_args(TaskName))}")
     limit: int = Field(ge=1, description="score at most this many problems of each task")
     max_new_tokens: int = Field(ge=1, description="use 1 or more tokens")
     concurrency: int = Field(ge=1, description="use 1 or more requests at once")
     error_share_max: float = Field(0.01, ge=0, le=1, description="a score with more failed replies is invalid")
 
 
+class OutputMatch(Strict):
+    """Equal replies counted as others count them: over some sources, and only the start of each reply."""
+
+    sources: list[SourceName] = Field(min_length=1, description="list held-out sources")
+    first_tokens: int = Field(ge=1, description="compare this many tokens of each reply")
+
+
 class Latency(Strict):
-    """GuideLLM's closed-loop load."""
+    """GuideLLM's load: so many requests at once, and so many a second."""
 
     benchmark: SourceName = Field(description="name a held-out source")
-    concurrency: list[int] = Field(min_length=1, description="list the numbers of requests at once")
-    requests: int = Field(ge=1, description="measure this many requests at each concurrency")
+    concurrency: list[PositiveInt] = Field(min_length=1, description="list the numbers of requests at once")
+    rates: list[PositiveFloat] = Field(default_factory=list, description="list requests per second, or leave it out")
+    arrivals: Literal["poisson", "constant"] = Field("poisson", description="use poisson or constant for the rates")
+    requests: int = Field(ge=1, description="measure this many requests at each load")
     warmup_requests: int = Field(2, ge=1, description="send at least 1 before the clock starts")
     max_new_tokens: int = Field(ge=1, description="use 1 or more tokens")
     failure_share_max: float = Field(0.01, ge=0, le=1, description="a figure with more failed requests is invalid")
+    others_cpu_share_max: float = Field(
+        0.1, ge=0, le=1, description="a figure is not comparable when other programs took a larger share of the cores"
+    )
+    machine_drift_max: float = Field(
+        0.2, ge=0, description="a speed-up is not comparable when the machine itself changed by a larger share"
+    )
 
 
 class Evaluate(Strict):
@@ -45,13 +64,20 @@ class Evaluate(Strict):
     parity_margin_tokens: float = Field(0.05, ge=0, description="allow this much between predicted and served length")
     acceptance: Acceptance
     accuracy: Accuracy
+    output_match: OutputMatch | None = Field(None, description="give sources and first_tokens, or leave it out")
     latency: Latency
 
 
 class Gates(Strict):
     """What the run must reach; a missed gate is reported and makes `python -m reports` exit 1."""
 
+    accuracy_extraction: Literal["strict", "flexible"] = Field("flexible", description="use strict or flexible")
     accuracy_drop_max: float = Field(0.05, ge=0, description="use a share, such as 0.01")
+    accuracy_min: dict[TaskName, Share] = Field(default_factory=dict, description="give task: share of right answers")
+    output_match_exact_min: Share | None = Field(
+        None,
+        description="give the least share of equal replies, counted as evaluate.output_match says if that is there",
+    )
     output_match_faults_max: int = Field(0, ge=0, description="use 0")
     acceptance_length_min: dict[str, dict[str, PositiveFloat]] = Field(
         default_factory=dict, description="give variant: {benchmark: length}"

@@ -39,7 +39,7 @@ def _changed(place: str, value: Any) -> dict[str, Any]:
     if value is ...:
         del section[key]
     else:
-        section[key] = value
+        section[int(key) if key.isdigit() else key] = value
     return content
 
 
@@ -92,6 +92,13 @@ FAULTS = [
     ("gates.acceptance_length_min", {"eagle3": {"mt_bench": 2.0}}, "'mt_bench' is not among data.heldout"),
     ("evaluate.latency.benchmark", "gsm8k", "evaluate.latency.benchmark: 'gsm8k' is not among data.heldout"),
     ("evaluate.latency.concurrency", [8], "evaluate.latency.concurrency = [8] has no 1. Fix: add it there"),
+    ("gates.accuracy_min", {"gsm8k": 0.5}, "gates.accuracy_min: 'gsm8k' is not among evaluate.accuracy.tasks. Fix:"),
+    ("gates.accuracy_min", {"gsm8": 0.5}, "gates.accuracy_min.gsm8"),
+    ("gates.accuracy_min", {"word_problems": 72}, "gates.accuracy_min.word_problems = 72: Input should be less than"),
+    ("evaluate.output_match", {"sources": ["repeat_word"], "first_tokens": 10},
+     "evaluate.output_match.sources: 'repeat_word' is not among data.heldout"),
+    ("evaluate.output_match", {"sources": ["word_problems"], "first_tokens": 500},
+     "evaluate.output_match.first_tokens = 500: replies have at most evaluate.acceptance.max_new_tokens = 96. Fix:"),
     ("serve.max_model_len", 64, "evaluate.acceptance.max_new_tokens = 96: no room in serve.max_model_len = 64"),
     ("name", "other", "name: is not set in the file. Fix: leave it out"),
     ("data.seed", "x" * 500, "data.seed = '" + "x" * 79 + "...: Input should be"),

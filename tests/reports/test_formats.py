@@ -2,7 +2,7 @@
 
 from harness.evaluation import acceptance, match, parity
 from harness.evaluation.client import Answer
-from harness.evaluation.settings import ParitySettings
+from harness.evaluation.settings import MatchSettings, ParitySettings
 from harness.provenance import collect
 from harness.training.validation import Walk, walk_metrics
 from reports import formats
@@ -20,7 +20,8 @@ def reply(number: int, tokens: list[int], margin_nats: float = 0.1) -> dict:
 
 
 def test_the_match_of_two_variants_is_read():
-    found = match.compare([reply(0, [5, 6]), reply(1, [5, 6])], [reply(0, [5, 6]), reply(1, [5, 9])], 0.5)
+    settings = MatchSettings(near_tie_nats=0.5, scale="full")
+    found = match.compare([reply(0, [5, 6]), reply(1, [5, 6])], [reply(0, [5, 6]), reply(1, [5, 9])], settings)
     read = formats.MatchFile.model_validate(found)
     assert (read.exact, read.total, read.faults, read.near_tie_nats) == (1, 2, 0, 0.5)
     assert read.differences[0].verdict == "benign"

@@ -24,6 +24,7 @@ class Scripted:
     top_logprobs: list[list[tuple[int, float]]] | None = None
     finish_reason: str = "stop"
     content_is_null: bool = False
+    reasoning: str | None = None
     spec: dict | None = None
     first_delay_s: float = 0.0
     gap_s: float = 0.0
@@ -39,7 +40,7 @@ class FakeServer:
     """State of a running fake: the bodies it was sent, and what it answers."""
 
     def __init__(self, reply: Callable[[dict], Scripted]) -> None:
-        self.reply, self.bodies, self.metrics_text = reply, [], ""
+        self.reply, self.bodies, self.paths, self.metrics_text = reply, [], [], ""
         self.models = [{"id": MODEL, "max_model_len": 512}]
         self.url = ""
 
@@ -59,12 +60,15 @@ def _json_reply(scripted: Scripted, body: dict) -> dict:
         ]
     }
     text = None if scripted.content_is_null else "".join(scripted.tokens)
+    prompt_ids, message = scripted.prompt_token_ids, {"role": "assistant", "content": text}
+    is_chat = "messages" in body
+    said = {"message": message | {"reasoning": scripted.reasoning}} if is_chat else {"text": text}
     return {
         "id": "x",
         "model": MODEL,
-        "prompt_token_ids": scripted.prompt_token_ids,
+        **({"prompt_token_ids": prompt_ids} if is_chat else {}),
         "choices": [{
-            "index": 0, "message": {"role": "assistant", "content": text}, "token_ids": ids,
+            "index": 0, **said, **({} if is_chat else {"prompt_token_ids": prompt_ids}), "token_ids": ids,
             "finish_reason": scripted.finish_reason, "logprobs": logprobs if body.get("logprobs") else None,
         }],
         "usage": {"prompt_tokens": len(scripted.prompt_token_ids), "completion_tokens": len(ids)},
@@ -97,7 +101,12 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        wanted = {"/v1/chat/completions": "messages", "/v1/completions": "prompt"}.get(self.path)
+        if wanted not in body:
+            self._send(400, json.dumps({"error": {"message": f"{self.path} takes {wanted}"}}))
+            return
         self.fake.bodies.append(body)
+        self.fake.paths.append(self.path)
         scripted = self.fake.reply(body)
         if scripted.status != 200:
             self._send(scripted.status, json.dumps({"error": {"message": "scripted failure"}}))

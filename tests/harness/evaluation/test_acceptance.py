@@ -77,6 +77,27 @@ def test_counters_that_went_back_are_an_error():
         Counters(1, 3, 0, (0, 0, 0)).since(Counters(10, 30, 12, (7, 4, 1)))
 
 
+def engines(*drafts):
+    """A page with one engine for each (drafts, accepted at the first position)."""
+    return "".join(
+        counters_text(engine=str(i), drafts=n, draft_tokens=n, per_position=(hits,))
+        for i, (n, hits) in enumerate(drafts)
+    )
+
+
+def test_the_restart_of_one_engine_is_noticed_though_the_sum_went_up():
+    before = parse_counters(engines((100, 50), (100, 50)), "toy", 1)
+    after = parse_counters(engines((300, 150), (5, 2)), "toy", 1)
+    with pytest.raises(ValueError, match=r"engine 1 went back from \(100, 50\) to \(5, 2\)"):
+        after.since(before)
+
+
+def test_an_engine_that_is_gone_is_noticed():
+    before, after = parse_counters(engines((1, 1), (1, 1)), "toy", 1), parse_counters(engines((9, 9)), "toy", 1)
+    with pytest.raises(ValueError, match="engine 1 went back"):
+        after.since(before)
+
+
 def test_a_scrape_waits_until_the_last_step_is_counted(monkeypatch):
     monkeypatch.setattr("harness.evaluation.acceptance.SETTLE_S", 0.0)
     pages = iter([counters_text(drafts=n, draft_tokens=3 * n, per_position=(n, 0, 0)) for n in (4, 5, 6, 6, 7)])
@@ -111,6 +132,7 @@ def test_a_request_that_was_repeated_breaks_the_comparison_with_the_replies():
         "per_position_sums_to_accepted": True,
         "length_is_one_plus_rates": True,
         "scrapes_equal_replies": False,
+        "replies_equal_their_sums": True,
     }
 
 
@@ -142,3 +164,36 @@ def test_a_broken_counter_never_passes_the_identities(accepted, data):
     per_position[position] += 1
     broken = replace(counters, accepted_per_position=tuple(per_position))
     assert not all(identity_checks(benchmark(broken, answers, 100, seed=0), broken, answers).values())
+
+
+def test_lengths_are_given_by_category_where_something_was_drafted():
+    answers = [answer("a", [3, 1]), answer("b", [0, 2]), answer("c", [1]), answer("d", []), answer("e", [3])]
+    kinds = {"a": "math", "b": "math", "c": "writing", "d": "coding", "e": None}
+    found = benchmark(count_details(answers, 3), answers, DRAWS, 0, kinds)["categories"]
+    assert found.keys() == {"math", "writing"}  # nothing was drafted for coding, and e has no category
+    assert (found["math"]["acceptance_length_pooled"], found["math"]["drafts"], found["math"]["prompts"]) == (2.5, 4, 2)
+    assert found["math"]["low"] <= 2.5 <= found["math"]["high"]
+    assert (found["writing"]["acceptance_length_pooled"], found["writing"]["low"]) == (2.0, None)
+
+
+def test_the_mean_of_prompts_is_not_the_pooled_length():
+    # 1 step that accepts 3, and 4 steps that accept none: 1 + 3/5 pooled, (4 + 1) / 2 on average.
+    answers = [answer("a", [3]), answer("b", [0, 0, 0, 0])]
+    figures = benchmark(count_details(answers, 3), answers, DRAWS, seed=0)
+    assert figures["acceptance_length_pooled"] == pytest.approx(1.6)
+    mean = figures["mean_of_prompts"]
+    assert mean["acceptance_length_mean_of_prompts"] == 2.5
+    assert (mean["p10"], mean["p50"], mean["p90"]) == pytest.approx((1.3, 2.5, 3.7))
+    assert benchmark(Counters(0, 0, 0, (0,)), [Answer("a")], DRAWS, seed=0)["mean_of_prompts"] is None
+
+
+def test_a_reply_whose_steps_contradict_the_servers_own_sums_is_found():
+    good = replace(answer("a", [2, 0]), spec_sums=(2, 6, 2))
+    for bad in ((3, 6, 2), (2, 5, 2), (2, 6, 3)):
+        answers = [good, replace(good, id="b", spec_sums=bad)]
+        counters = count_details(answers, 3)
+        assert not identity_checks(benchmark(counters, answers, DRAWS, 0), counters, answers)[
+            "replies_equal_their_sums"
+        ]
+    counters = count_details([good], 3)
+    assert identity_checks(benchmark(counters, [good], DRAWS, 0), counters, [good])["replies_equal_their_sums"]

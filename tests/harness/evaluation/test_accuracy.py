@@ -1,5 +1,6 @@
 """lm-eval's scoring of canned replies through harness.evaluation.accuracy."""
 
+import httpx
 import pytest
 
 from harness.evaluation.client import Answer, Chat
@@ -40,7 +41,7 @@ def measured(rows, answers, system_prompt=None, **changes):
     from harness.evaluation.accuracy import measure_accuracy
 
     found = measure_accuracy(
-        rows, lambda prompts: [answers(*prompt) for prompt in prompts], system_prompt, settings(**changes)
+        rows, lambda prompts, _: [answers(*prompt) for prompt in prompts], system_prompt, settings(**changes)
     )
     assert found["versions"]["lm-eval"]
     return found["tasks"]
@@ -75,22 +76,89 @@ def test_empty_cut_and_failed_replies_are_counted_apart_and_spoil_the_score():
     assert not measured(rows, lambda prompt_id, _: texts[prompt_id], error_share_max=0.5)["word_problems"]["invalid"]
 
 
-def test_the_four_faults_of_a_server_reach_the_counts(monkeypatch):
+def served(fake, rows, task="word_problems"):
+    """One task's part of accuracy.json, asked from a scripted server."""
+    from harness.evaluation.accuracy import measure_accuracy
+
+    chat = Chat(fake.url, MODEL, 8, seed=0)
+    found = measure_accuracy(
+        rows, lambda prompts, stop: chat.ask_all(prompts, 2, "test", stop), None, settings(tasks=[task])
+    )
+    return found["tasks"][task]
+
+
+def test_the_faults_of_a_server_reach_their_own_counts(monkeypatch):
     monkeypatch.setattr("harness.evaluation.client.RETRY_PAUSE_S", 0.0)
     scripted = {
-        "problem 0": Scripted(content_is_null=True, finish_reason="length"),
+        "problem 0": Scripted(content_is_null=True, reasoning="Let me think", finish_reason="length"),
         "problem 1": Scripted(chunks=[[]]),
         "problem 2": Scripted(status=500),
         "problem 3": Scripted(chunks=[["#### ", "4"]]),
     }
-    from harness.evaluation.accuracy import measure_accuracy
-
     with fake_server(lambda body: scripted[body["messages"][-1]["content"]]) as fake:
-        chat = Chat(fake.url, MODEL, 8, seed=0)
-        found = measure_accuracy(problems("1234"), lambda prompts: chat.ask_all(prompts, 2, "test"), None, settings())
-    task = found["tasks"]["word_problems"]
-    assert (task["n"], task["empty"], task["cut"], task["failed"], task["strict"]) == (4, 2, 1, 1, 0.25)
+        task = served(fake, problems("1234"))
+    assert (task["n"], task["thinking_only"], task["empty"], task["failed"], task["cut"]) == (4, 1, 1, 1, 1)
+    assert (task["strict"], task["invalid"]) == (0.25, True)
     assert len(fake.bodies) == 3 + 3  # the failing one three times
+
+
+def test_a_request_that_fails_twice_and_then_succeeds_is_an_ordinary_reply(monkeypatch):
+    monkeypatch.setattr("harness.evaluation.client.RETRY_PAUSE_S", 0.0)
+    replies = iter([Scripted(status=500), Scripted(status=500), Scripted(chunks=[["#### ", "1"]])])
+    with fake_server(lambda _: next(replies)) as fake:
+        task = served(fake, problems("1"))
+    assert (task["n"], task["failed"], task["empty"], task["strict"], task["invalid"]) == (1, 0, 0, 1.0, False)
+
+
+def five_shot(golds):
+    rows = problems(golds, "gsm8k_5shot")
+    return [
+        row | {"messages": [{"role": "user", "content": f"Question: 1+1?\nAnswer: 2\n\nQuestion: {i}?\nAnswer:"}]}
+        for i, row in enumerate(rows)
+    ]
+
+
+def test_a_five_shot_task_sends_a_text_to_continue_and_stops_at_the_next_question():
+    with fake_server(lambda _: Scripted(chunks=[[" So 4.\n", "#### ", "4"]])) as fake:
+        task = served(fake, five_shot(["4", "5"]), "gsm8k_5shot")
+    assert (task["strict"], task["flexible"], task["n"]) == (0.5, 0.5, 2)
+    assert fake.paths == ["/v1/completions"] * 2
+    for body in fake.bodies:
+        assert body["prompt"].endswith("?\nAnswer:")
+        assert (body["stop"], body["max_tokens"], body["temperature"]) == (["Question:"], 8, 0.0)
+        assert not body.keys() & {"messages", "max_completion_tokens"}
+
+
+def test_the_routes_take_only_what_belongs_there():
+    with fake_server() as fake:
+        chat = Chat(fake.url, MODEL, 8, seed=0)
+        turns, text = chat.ask_all([("a", [{"role": "user", "content": "Hi"}]), ("b", "Hi")], 1, "test")
+        assert (turns.error, text.error, text.text) == (None, None, "Hi!")
+        assert text.prompt_token_ids == [1, 2, 3]
+        swapped = httpx.post(f"{fake.url}/v1/chat/completions", json={"model": MODEL, "prompt": "Hi"})
+        assert swapped.status_code == 400
+
+
+def test_lm_evals_own_client_gets_the_same_scores_from_the_same_server():
+    """Why `ServedModel` may stand in its place: on replies that do not fail, nothing changes."""
+    from lm_eval.evaluator import evaluate
+    from lm_eval.models.openai_completions import LocalChatCompletion
+    from lm_eval.tasks import TaskManager
+
+    from harness.evaluation.accuracy import TASKS
+
+    rows = problems([gold for _, gold, _, _ in CANNED])
+    texts = {row["messages"][-1]["content"]: case[0] for row, case in zip(rows, CANNED, strict=True)}
+    with fake_server(lambda body: Scripted(chunks=[[texts[body["messages"][-1]["content"]]]])) as fake:
+        ours = served(fake, rows)
+        client = LocalChatCompletion(
+            base_url=f"{fake.url}/v1/chat/completions", model=MODEL, num_concurrent=1, max_length=64
+        )
+        tasks = TaskManager(include_path=str(TASKS), include_defaults=False, metadata={"rows": rows})
+        results = evaluate(client, tasks.load(["specproof_word_problems"]), apply_chat_template=True, bootstrap_iters=0)
+    theirs = results["results"]["specproof_word_problems"]
+    assert ours["strict"] == theirs["exact_match,strict-match"] == 1 / 8
+    assert ours["flexible"] == theirs["exact_match,flexible-extract"] == 7 / 8
 
 
 def test_the_system_turn_and_the_user_turn_reach_the_server_as_they_are():

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from harness.evaluation.latency import summarise
+from harness.evaluation.latency import Arrivals, summarise
 from harness.sections.evaluate import Latency
 from tests import toy
 from tests.harness.evaluation.fake_server import MODEL, Scripted, fake_server
@@ -13,20 +13,25 @@ from tests.harness.evaluation.fake_server import MODEL, Scripted, fake_server
 PROMPTS = [(f"p{i}", [{"role": "user", "content": f"prompt {i}"}]) for i in range(4)]
 
 
-def request(number, tokens=12, chunks=4, first_s=0.05, last_s=0.14, end_s=0.15):
-    """What GuideLLM keeps of one successful request that was sent at second 0."""
-    timings = SimpleNamespace(first_token_iteration=first_s, last_token_iteration=last_s, token_iterations=chunks)
+def request(number, tokens=12, chunks=4, first_s=0.05, last_s=0.14, end_s=0.15, sent_s=0.0):
+    """What GuideLLM keeps of one successful request that was sent at `sent_s`; the other times count from there."""
+    timings = SimpleNamespace(
+        first_token_iteration=sent_s + first_s, last_token_iteration=sent_s + last_s, token_iterations=chunks,
+        request_start=sent_s, request_end=sent_s + end_s,
+    )  # fmt: skip
     return SimpleNamespace(
         request_args=json.dumps({"body": {"messages": PROMPTS[number][1]}}),
         info=SimpleNamespace(timings=timings, error=None),
         output_tokens=tokens,
+        response_metrics=None,
         request_latency=end_s,
         time_to_first_token_ms=first_s * 1000,
     )
 
 
-def summary(done, failed=(), concurrency=1, failure_share_max=0.01):
-    return summarise(done, failed, PROMPTS, concurrency, failure_share_max, seed=0, resamples=200)
+def summary(done, failed=(), concurrency=1, failure_share_max=0.01, rate=None):
+    arrivals = Arrivals(None, rate, "constant") if rate else Arrivals(concurrency)
+    return summarise(done, failed, PROMPTS, arrivals, failure_share_max, seed=0, resamples=200)
 
 
 def test_a_chunk_of_several_tokens_is_not_taken_for_one_token():
@@ -44,6 +49,19 @@ def test_tokens_per_second_pools_tokens_and_time_over_requests_and_streams():
     found = summary(done, concurrency=4)["tokens_per_s"]
     assert found["value"] == pytest.approx(80)
     assert 40 <= found["low"] < found["high"] <= 120
+
+
+def test_under_a_rate_of_requests_the_clock_runs_from_the_first_request_to_the_last_byte():
+    # 10 tokens each; sent at seconds 0, 2 and 4, the last one takes 1 s: 30 tokens in 5 s, idle time counted.
+    found = summary([request(i, tokens=10, end_s=1.0, sent_s=2.0 * i) for i in range(3)], rate=0.5)["tokens_per_s"]
+    assert found == {"value": pytest.approx(6.0), "low": None, "high": None}
+
+
+def test_the_servers_count_of_verify_steps_is_kept_with_the_request():
+    drafted = request(0)
+    drafted.response_metrics = {"speculative_decoding": {"num_spec_steps": 5}}
+    steps = {record["id"]: record["verify_steps"] for record in summary([drafted, request(1)])["records"]}
+    assert steps == {"p0": 5, "p1": None}
 
 
 def test_a_reply_of_one_token_has_no_gap():
@@ -74,20 +92,19 @@ def tokenizer(tmp_path_factory):
     return str(folder)
 
 
-def load(fake, tokenizer, concurrency, prompts=PROMPTS, failure_share_max=0.01):
+def load(fake, tokenizer, concurrency, prompts=PROMPTS, **settings):
     from harness.evaluation.latency import measure_latency
 
     settings = Latency(
-        benchmark="word_problems", concurrency=concurrency, requests=len(prompts), max_new_tokens=16,
-        failure_share_max=failure_share_max,
-    )  # fmt: skip
+        benchmark="word_problems", concurrency=concurrency, requests=len(prompts), max_new_tokens=16, **settings
+    )
     return measure_latency(fake.url, MODEL, tokenizer, prompts, settings, seed=0, resamples=200)
 
 
 @pytest.mark.slow
 def test_guidellm_times_a_scripted_stream_at_each_concurrency(tokenizer):
     scripted = Scripted(chunks=[["a", "b", "c"]] * 4, first_delay_s=0.05, gap_s=0.03)
-    with fake_server(lambda _: scripted) as fake:
+    with fake_server(lambda body: Scripted(status=400) if "ignore_eos" in body else scripted) as fake:
         found = load(fake, tokenizer, [1, 2])
     assert found["concurrency"].keys() == {"1", "2"}
     for load_ in found["concurrency"].values():
@@ -96,6 +113,7 @@ def test_guidellm_times_a_scripted_stream_at_each_concurrency(tokenizer):
         assert load_["itl_ms"]["p50"] == pytest.approx(90 / 11, abs=3)
         assert load_["chunk_gap_ms"]["p50"] == pytest.approx(30, abs=10)
         assert [record["id"] for record in load_["records"]] == ["p0", "p1", "p2", "p3"]
+        assert load_["machine"].keys() == {"kernel_ms", "others_cpu_share"}
     # Each prompt once at each concurrency, greedy, no forced length.
     assert len(fake.bodies) == 8
     for body in fake.bodies:
@@ -117,3 +135,15 @@ def test_guidellm_counts_error_events_and_empty_replies_as_failures(tokenizer):
         found = load(fake, tokenizer, [1], prompts)["concurrency"]["1"]
     assert (found["requests"], found["failures"], found["invalid"]) == (10, 4, True)
     assert {record["id"] for record in found["records"]} == {f"p{i}" for i in (0, 1, 3, 4, 6, 8)}
+
+
+@pytest.mark.slow
+def test_guidellm_sends_at_a_rate_and_waits_out_a_slow_start(tokenizer):
+    # 4 requests, one every 0.25 s; each takes 0.6 s to its first token, so that several are under way at once.
+    with fake_server(lambda _: Scripted(chunks=[["a"], ["b"]], first_delay_s=0.6, gap_s=0.02)) as fake:
+        found = load(fake, tokenizer, [1], rates=[4.0], arrivals="constant")
+    at_rate = found["rates"]["4"]
+    assert (at_rate["requests"], at_rate["failures"], at_rate["output_tokens"]) == (4, 0, 8)
+    assert at_rate["ttft_ms"]["p50"] == pytest.approx(600, abs=60)
+    assert 8 / 2.5 < at_rate["tokens_per_s"]["value"] < 8 / 1.3  # 0.75 s between first and last start, and 0.62 s
+    assert found["concurrency"]["1"]["tokens_per_s"]["value"] < 8 / 2.4

@@ -4,16 +4,18 @@ import pytest
 
 from harness.errors import UserError
 from harness.evaluation.match import compare, first_difference
+from harness.evaluation.settings import MatchSettings
+from harness.sections.evaluate import OutputMatch
 
-NEAR_TIE = 0.5
+SETTINGS = MatchSettings(near_tie_nats=0.5, scale="full")
 
 
-def reply(prompt_id, token_ids, margins=None, seconds=None, prompt=(1, 2)):
+def reply(prompt_id, token_ids, margins=None, seconds=None, prompt=(1, 2), source="word_problems"):
     """`margins[i]` nats lie between token i and the next candidate, `seconds[i]` (9 where not given)."""
     margins, seconds = margins or [5.0] * len(token_ids), seconds or [9] * len(token_ids)
     return {
         "id": prompt_id,
-        "source": "word_problems",
+        "source": source,
         "prompt_token_ids": list(prompt),
         "token_ids": token_ids,
         "token_texts": [f"<{token}>" for token in token_ids],
@@ -23,7 +25,7 @@ def reply(prompt_id, token_ids, margins=None, seconds=None, prompt=(1, 2)):
 
 
 def only(base, variant):
-    found = compare([base], [variant], NEAR_TIE)
+    found = compare([base], [variant], SETTINGS)
     assert (found["exact"], found["total"]) == (0, 1)
     return found["differences"][0], found["faults"]
 
@@ -36,7 +38,7 @@ def test_the_first_difference_is_where_a_token_or_an_end_parts_the_replies():
 
 
 def test_equal_replies_are_exact_with_wilsons_interval():
-    found = compare([reply("a", [1, 2]), reply("b", [3])], [reply("b", [3]), reply("a", [1, 2])], NEAR_TIE)
+    found = compare([reply("a", [1, 2]), reply("b", [3])], [reply("b", [3]), reply("a", [1, 2])], SETTINGS)
     assert (found["exact"], found["total"], found["exact_share"], found["faults"]) == (2, 2, 1.0, 0)
     assert found["low"] == pytest.approx(0.342, abs=1e-3)
     assert found["differences"] == []
@@ -90,15 +92,47 @@ def test_an_end_token_at_a_near_tie_is_benign():
 
 
 def test_replies_that_only_one_run_has_are_named_and_not_counted():
-    found = compare([reply("a", [1]), reply("b", [1])], [reply("a", [1]), reply("c", [1])], NEAR_TIE)
+    found = compare([reply("a", [1]), reply("b", [1])], [reply("a", [1]), reply("c", [1])], SETTINGS)
     assert (found["total"], found["exact"], found["missing"]) == (1, 1, ["b", "c"])
 
 
 def test_replies_without_a_counterpart_are_an_error():
     with pytest.raises(UserError, match=r"share no reply\. Fix:"):
-        compare([reply("a", [1])], [reply("b", [1])], NEAR_TIE)
+        compare([reply("a", [1])], [reply("b", [1])], SETTINGS)
 
 
 def test_different_prompts_under_one_id_are_an_error():
     with pytest.raises(UserError, match=r"a: base and variant were asked different prompts\. Fix:"):
-        compare([reply("a", [1])], [reply("a", [1], prompt=(1, 3))], NEAR_TIE)
+        compare([reply("a", [1])], [reply("a", [1], prompt=(1, 3))], SETTINGS)
+
+
+def test_in_float32_one_at_a_time_even_a_near_tie_is_a_fault():
+    base, variant = reply("a", [1, 2], margins=[5, 1e-6], seconds=[9, 7]), reply("a", [1, 7])
+    assert compare([base], [variant], SETTINGS)["faults"] == 0
+    assert compare([base], [variant], SETTINGS.model_copy(update={"exact": True}))["faults"] == 1
+
+
+def test_the_share_of_equal_replies_is_given_for_each_source():
+    base = [reply("a", [1]), reply("b", [2]), reply("c", [3], source="instructions")]
+    variant = [reply("a", [1]), reply("b", [9]), reply("c", [3], source="instructions")]
+    found = compare(base, variant, SETTINGS)["sources"]
+    assert {source: (share["exact"], share["total"]) for source, share in found.items()} == {
+        "word_problems": (1, 2),
+        "instructions": (1, 1),
+    }
+
+
+def test_the_published_form_counts_the_first_tokens_of_the_named_sources_only():
+    # Of the named sources: equal; parting at token 2; ended after 1 token on one side. The third source is not named.
+    base = [reply("a", [1, 2, 3]), reply("b", [1, 2, 3]), reply("c", [1, 2]), reply("d", [8], source="instructions")]
+    variant = [reply("a", [1, 2, 9]), reply("b", [1, 9, 3]), reply("c", [1]), reply("d", [9], source="instructions")]
+    asked = OutputMatch(sources=["word_problems", "gsm8k"], first_tokens=2)
+    found = compare(base, variant, SETTINGS.model_copy(update={"output_match": asked}))["start"]
+    assert (found["exact"], found["total"], found["first_tokens"]) == (1, 3, 2)
+    assert found["exact_share"] == pytest.approx(1 / 3)
+
+
+def test_the_published_form_without_its_prompts_says_so():
+    asked = OutputMatch(sources=["repeat_word", "gsm8k_5shot"], first_tokens=10)
+    found = compare([reply("a", [1])], [reply("a", [1])], SETTINGS.model_copy(update={"output_match": asked}))
+    assert found["start"] == {"not_run": "no replies to repeat_word or gsm8k_5shot"}

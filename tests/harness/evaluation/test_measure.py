@@ -124,6 +124,30 @@ def test_replies_acceptance_and_accuracy_of_one_variant(world, monkeypatch):
         assert json.loads((world.out / name).read_text())["provenance"]["scale"] == "smoke"
 
 
+def test_a_limit_takes_the_first_prompts_of_each_source(world, monkeypatch):
+    without_latency(monkeypatch)
+    evaluate = SETTINGS["evaluate"] | {"acceptance": SETTINGS["evaluate"]["acceptance"] | {"limit": 2}}
+    run(world, evaluate=evaluate)
+    ids = [row["id"] for row in read_jsonl(world.out / "replies.jsonl")]
+    assert ids == ["word_problems-0", "word_problems-1", "instructions-0", "instructions-1"]
+
+
+def test_a_warm_up_without_any_reply_ends_the_run_before_the_clock_starts(world, monkeypatch):
+    monkeypatch.setattr("harness.evaluation.latency.prepare", lambda: None)
+    monkeypatch.setattr("harness.evaluation.client.RETRY_PAUSE_S", 0.0)
+    timed = []
+    monkeypatch.setattr("harness.evaluation.latency.measure_latency", lambda *_: timed.append(1))
+    good = world.engine.reply
+
+    def reply(body):
+        return Scripted(status=500) if body["max_completion_tokens"] == 8 else good(body)
+
+    world.engine.fake.reply = reply
+    with pytest.raises(RuntimeError, match=r"variant: every request of the latency warm-up failed: status 500"):
+        run(world)
+    assert timed == []
+
+
 def test_a_variant_without_drafting_has_replies_and_no_acceptance(world, monkeypatch):
     without_latency(monkeypatch)
     world.report = report(verifier=str(world.verifier), method=None, num_speculative_tokens=0)

@@ -36,7 +36,8 @@ def test_every_sampling_field_is_spelled_out():
 
 
 def test_an_answer_holds_ids_texts_candidates_and_verify_steps():
-    spec = {"per_step_accepted": [1], "per_step_drafted": [3], "num_spec_tokens": 3}
+    sums = {"num_spec_steps": 1, "num_draft_tokens": 3, "num_accepted_draft_tokens": 1}
+    spec = {"per_step_accepted": [1], "per_step_drafted": [3], "num_spec_tokens": 3, **sums}
     candidates = [[(7, -0.1), (4, -2.0)], [(8, -0.2), (5, -2.1)], [(9, -0.3), (6, -2.2)]]
     scripted = Scripted([["Hi"], ["!", "\n"]], [7, 8, 9], top_logprobs=candidates, finish_reason="length", spec=spec)
     with fake_server(lambda _: scripted) as fake:
@@ -44,6 +45,7 @@ def test_an_answer_holds_ids_texts_candidates_and_verify_steps():
     assert (answer.text, answer.token_ids, answer.token_texts) == ("Hi!\n", [7, 8, 9], ["Hi", "!", "\n"])
     assert answer.top_logprobs == candidates
     assert answer.spec == {"accepted_per_step": [1], "drafted_per_step": [3]}
+    assert answer.spec_sums == (1, 3, 1)
     assert (answer.finish_reason, answer.error) == ("length", None)
     assert answer.latency_s > 0
 
@@ -176,3 +178,11 @@ def test_a_row_of_replies_jsonl_has_all_that_later_steps_read():
         "id", "source", "prompt_token_ids", "token_ids", "token_texts", "text", "finish_reason", "top_logprobs",
         "latency_s", "spec",
     }  # fmt: skip
+
+
+def test_a_text_is_compared_with_the_tokenizers_own_reading_of_it(verifier):
+    prompts, text = Prompts(ROWS, verifier, "Be brief."), "Question: 1+1?\nAnswer:"
+    ids = load_tokenizer(verifier)(text)["input_ids"]
+    prompts.check([Answer("p0", prompt_token_ids=ids)], {"p0": text})
+    with pytest.raises(UserError, match=rf"^p0: .* has {len(ids) - 1} tokens, not {len(ids)} as in training"):
+        prompts.check([Answer("p0", prompt_token_ids=ids[:-1])], {"p0": text})  # cut by the server

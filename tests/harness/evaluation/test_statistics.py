@@ -6,11 +6,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.evaluation.statistics import (
+    Interval,
     paired_difference,
     paired_ratio,
     pooled_gap,
     pooled_ratio,
     proportion,
+    widened,
 )
 
 DRAWS = 400
@@ -41,6 +43,25 @@ def test_a_pooled_ratio_weighs_prompts_by_their_denominator():
     found = pooled_ratio([3, 0], [1, 9], DRAWS, seed=0, offset=1.0)
     assert found.value == pytest.approx(1.3)  # the mean of the prompts' own ratios would be 2.5
     assert found.low <= found.value <= found.high
+
+
+@pytest.mark.parametrize("prompts", [8, 12])
+def test_the_interval_of_few_prompts_is_not_too_narrow(prompts):
+    generator, found = np.random.default_rng(8), []
+    for _ in range(400):
+        steps = np.full(prompts, 20)
+        found.append(pooled_ratio(generator.binomial(steps, generator.beta(4, 4, prompts)), steps, DRAWS, seed=1))
+    assert 0.93 <= covered(found, 0.5) <= 0.99  # plain percentiles: 0.90 and 0.91
+
+
+def test_widening_reaches_both_ways_whatever_side_the_factor_is_on():
+    ratio = Interval(1.5, 1.2, 1.8, 10)
+    assert widened(ratio, 1.0) == ratio
+    for factor in (1.25, 0.8):
+        assert widened(ratio, factor) == Interval(1.5, pytest.approx(0.96), pytest.approx(2.25), 10)
+    assert widened(Interval(1.5, None, None, 1), 2.0) == Interval(1.5, None, None, 1)
+    with pytest.raises(ValueError, match="must be positive"):
+        widened(ratio, 0.0)
 
 
 def test_a_pooled_ratio_of_one_prompt_has_no_interval():
