@@ -116,10 +116,11 @@ def _best(run: Run, results: Results, choice: Choice) -> str:
     ours, base = (f"{rate:.1f}" for rate in rates)
     use = "Use it" if run.scale == "full" and not choice.tied else "It did best"
     told = f"{use}: " if not choice.tied else ""
-    place = machine(run.provenance[f"measured/{BASE}/latency.json"])
+    first = choice.level == levels(run)[0]
+    place = f" on {machine(run.provenance[f'measured/{BASE}/latency.json'])}" if first else ""
     return (
         f"{told}{variant_label(choice.best)} writes {ours} tokens per second against {base} without a draft: "
-        f"{_figure(row)}, over {row.n} requests on {place}."
+        f"{_figure(row)}, over {row.n} requests{place}."
     )
 
 
@@ -135,9 +136,9 @@ def _apart(choice: Choice) -> Iterator[str]:
     faster = {choice.best, *choice.tied, *choice.behind}
     unsure = [v for v, row in choice.rows.items() if v not in faster and _high(row) >= 1]
     slower = [v for v, row in choice.rows.items() if v not in faster and _high(row) < 1]
-    for names, told in ((unsure, "No sure gain"), (slower, "Slower than no draft")):
+    for names, head in ((unsure, "No sure gain"), (slower, "Slower than no draft")):
         if names:
-            yield f"{told}: {listed([f'{variant_label(v)} with {_figure(choice.rows[v])}' for v in names], 'and')}."
+            yield f"{head}: {listed([f'{variant_label(v)} with {_figure(choice.rows[v])}' for v in names], 'and')}."
 
 
 def _none_faster(run: Run, choice: Choice) -> Iterator[str]:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from reports.collect import BASE, Run
 from reports.gates import MISSED, Gate
 from reports.metrics import signed
-from reports.names import benchmark_label, variant_label
+from reports.names import benchmark_label, listed, variant_label
 from reports.rows import Results, machine
 
 EXTRACTION_GAP = 0.10
@@ -74,14 +74,19 @@ def _cut_warnings(run: Run) -> Iterator[str]:
 
 
 def _counting_warnings(run: Run) -> Iterator[str]:
+    shares: dict[str, dict[str, float]] = {}
     for variant, acceptance in run.acceptance.items():
         for source, found in acceptance.benchmarks.items():
             length, emitted = found.acceptance_length_pooled, found.emitted_tokens_per_step
             # Without a count past the end the two differ for another reason: steps that drafted nothing.
             if found.accepted_past_end and length and emitted and length / emitted - 1 > PAST_END_GAP:
-                where, share = f"{variant_label(variant)} on {benchmark_label(source)}", length / emitted - 1
-                lies = "of the acceptance length lies past the end of replies; see emitted per step."
-                yield f"{where}: {share:.0%} {lies}"
+                shares.setdefault(source, {})[variant] = length / emitted - 1
+    for source, by_variant in shares.items():
+        least, most = (f"{edge(by_variant.values()):.0%}" for edge in (min, max))
+        share = most if least == most else f"{least} to {most}"
+        who = listed(map(variant_label, by_variant), "and")
+        lies = "of the acceptance length lies past the end of replies; see emitted per step."
+        yield f"{who} on {benchmark_label(source)}: {share} {lies}"
 
 
 def _missing(run: Run) -> Iterator[str]:

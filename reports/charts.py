@@ -128,7 +128,8 @@ def panels(results: Results, series: Mapping[str, int], section: str) -> list[Pa
         section: id of the section on the page.
     """
     made: list[Panel] = []
-    for name, metric in METRICS.items():
+    # What has a line to beat comes first: it answers whether a draft pays.
+    for name, metric in sorted(METRICS.items(), key=lambda item: item[1].line is None):
         if metric.section != section or not metric.chart:
             continue
         if metric.chart == "benchmark":

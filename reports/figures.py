@@ -21,7 +21,8 @@ from reports.rows import Results
 CURVE_POINTS = 150
 ESTIMATE = "acceptance_length_pooled"
 FAMILY_TITLES = {
-    "loss": "Loss",
+    "loss_in_all": "Loss",
+    "loss": "Loss per draft step",
     "acc": "Accuracy per draft step",
     "agree": "Agreement with the verifier per draft step",
     "kl": "Divergence from the verifier per draft step, nats",
@@ -35,9 +36,10 @@ CAPTIONS = {
 
 @dataclass
 class FigureGroup:
-    """Panels that share a legend: (label, glyph, series number) each."""
+    """Panels that share a legend: (label, glyph, series number) each. With a `fold` they are shown on demand."""
 
     caption: str
+    fold: str = ""
     legend: list[tuple[str, str, int]] = field(default_factory=list)
     panels: list[Panel] = field(default_factory=list)
 
@@ -108,29 +110,45 @@ def _step_families(rows: list[dict[str, Any]]) -> dict[str, list[str]]:
 
 
 def training(run: Run, variant: str) -> FigureGroup:
-    """Loss, figures per draft step, and the acceptance length on unseen replies, by optimiser step."""
+    """Loss and figures per draft step, by optimiser step."""
     rows = run.curves[variant]
     families = _step_families(rows)
     numbers = range(1, 1 + max((len(keys) for keys in families.values()), default=0))
-    group = FigureGroup(f"Training of {variant_label(variant)}: thin lines are single steps averaged in small groups.")
+    label = variant_label(variant)
+    group = FigureGroup("Thin lines are single steps averaged in small groups.", fold=f"Training curves of {label}")
     group.legend = legend([f"draft step {number}" for number in numbers], numbers)
-    group.panels.append(_training_panel(rows, variant, "loss", ["loss"], None))
-    group.panels += [_training_panel(rows, variant, family, keys, None) for family, keys in families.items()]
-    if _curve(rows, ESTIMATE, "validation")[0]:
-        group.panels.append(_training_panel(rows, variant, ESTIMATE, [ESTIMATE], "validation"))
+    group.panels.append(_training_panel(rows, variant, "loss_in_all", ["loss"]))
+    group.panels += [_training_panel(rows, variant, family, keys) for family, keys in families.items()]
     return group
 
 
-def _training_panel(rows: list[dict[str, Any]], variant: str, family: str, keys: list[str], split: str | None) -> Panel:
+def learning(run: Run, results: Results) -> FigureGroup:
+    """How the drafts came on, side by side: acceptance length on unseen replies by optimiser step."""
+    numbers = {variant: number for variant, number in series_of(results).items() if variant in run.curves}
+    curves = {variant: _curve(run.curves[variant], ESTIMATE, "validation") for variant in numbers}
+    group = FigureGroup("Measured during training, on replies that no draft learnt from.")
+    kept = [variant for variant, (steps, _) in curves.items() if steps]
+    group.legend = legend(list(map(variant_label, kept)), [numbers[variant] for variant in kept])
+    if kept:
+        panel = Panel("fig-learning", FAMILY_TITLES[ESTIMATE])
+        with draw(panel) as axes:
+            for variant in kept:
+                axes.plot(*curves[variant], color=colour(numbers[variant]), marker=marker(numbers[variant]))
+            axes.set_xlabel("optimiser step")
+            axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
+            headroom(axes)
+        group.panels.append(panel)
+    return group
+
+
+def _training_panel(rows: list[dict[str, Any]], variant: str, family: str, keys: list[str]) -> Panel:
     title = FAMILY_TITLES.get(family, f"{family.replace('_', ' ')} per draft step")
     panel = Panel(f"fig-{family}-{variant}".replace("_", "-"), title)
     with draw(panel) as axes:
         for number, key in enumerate(keys, 1):
             paint = {"color": colour(number) if len(keys) > 1 else INK}
-            xs, ys = _curve(rows, key, split)
-            if split:
-                axes.plot(xs, ys, marker="o", **paint)
-            elif xs:
+            xs, ys = _curve(rows, key, None)
+            if xs:
                 axes.plot(_thinned(xs), _thinned(ys), linewidth=1.4, **paint)
         axes.set_xlabel("optimiser step")
         axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
@@ -142,5 +160,5 @@ def all_figures(run: Run, results: Results) -> dict[str, list[FigureGroup]]:
     """The figure groups by the section of the page that shows them; groups without data are left out."""
     sections = dict.fromkeys(metric.section for metric in METRICS.values() if metric.chart)
     groups = {section: [of_section(results, section)] for section in sections}
-    groups["training"] = [training(run, variant) for variant in run.training]
+    groups["training"] = [learning(run, results), *(training(run, variant) for variant in run.training)]
     return {section: kept for section, found in groups.items() if (kept := [each for each in found if each.panels])}

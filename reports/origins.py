@@ -66,10 +66,15 @@ def servers(run: Run) -> Table:
 
 def support(run: Run) -> Table:
     """What was added to the engine of each server; empty where nothing was."""
-    table = Table("support-table", "What was added to vLLM for each server", texts("Variant", "Added to the engine"))
+    table = Table("support-table", "What was added to vLLM for its servers", texts("Added to the engine", "For"))
+    found: dict[str, list[str]] = {}
     for variant, server in run.servers.items():
         for line in server.settings.support:
-            table.rows.append([name(variant), Cell(line)])
+            found.setdefault(line, []).append(variant)
+    for line, variants in found.items():
+        everyone = len(variants) == len(run.servers) > 1
+        told = "all servers" if everyone else ", ".join(map(variant_label, variants))
+        table.rows.append([Cell(line), Cell(told)])
     return table
 
 

@@ -47,7 +47,7 @@ class Parting:
 
 @dataclass(frozen=True)
 class Differences:
-    """Where one variant's replies leave the base's: a sentence, then the places, the gravest first."""
+    """Where the replies of a variant (or of several alike) leave the base's: a sentence, then the places."""
 
     label: str
     told: str
@@ -77,6 +77,8 @@ class Page:
     provenance: dict[str, Any]
     command: list[str]
     served: list[str]
+    gates_missed: int
+    gates_told: str
     settings: dict[str, Any]
 
     @property
@@ -92,6 +94,7 @@ def make_page(run: Run, results: Results, gates: list[Gate], provenance: dict[st
     ending = "" if run.scale == "full" else f" ({label})"
     choices = [advice.choose(run, results, level) for level in advice.levels(run)]
     best = next((choice.best for choice in choices), None)
+    missed = sum(gate.verdict != MET for gate in gates)
     return Page(
         model=model,
         ending=ending,
@@ -103,23 +106,26 @@ def make_page(run: Run, results: Results, gates: list[Gate], provenance: dict[st
         warnings=cautions.cautions(run, results, gates),
         tables=_tables(run, results, gates, _marks(choices)),
         figures=figures.all_figures(run, results),
-        differences=[_differences(run, variant) for variant in run.drafted],
+        differences=_all_differences(run),
         definitions=_definitions(results),
         provenance=provenance,
         command=_command(run, provenance),
         served=origins.serve_commands(run),
+        gates_missed=missed,
+        gates_told=f"{missed} of {len(gates)} gates missed" if missed else f"All {len(gates)} gates met",
         settings=run.reproduction.model_dump(mode="json"),
     )
 
 
 def _marks(choices: list[advice.Choice]) -> dict[str, str]:
     """What stands below a variant's name: where it is the fastest sound draft, or not told apart from it."""
-    marks: dict[str, list[str]] = {}
+    marks: dict[str, dict[str, list[str]]] = {}
     for choice in choices:
         for variant in (choice.best, *choice.tied) if choice.best else ():
             verb = "not told apart from the fastest" if choice.tied else "fastest"
-            marks.setdefault(variant, []).append(f"{verb} at {choice.level}")
-    return {variant: ", ".join(told) for variant, told in marks.items()}
+            marks.setdefault(variant, {}).setdefault(verb, []).append(str(choice.level))
+    told = {v: [f"{verb} at {names.listed(at, 'and')}" for verb, at in found.items()] for v, found in marks.items()}
+    return {variant: ", ".join(parts) for variant, parts in told.items()}
 
 
 def _tables(run: Run, results: Results, gates: list[Gate], marks: dict[str, str]) -> dict[str, Table]:
@@ -178,6 +184,17 @@ def _key_figures(run: Run, results: Results, gates: list[Gate], best: str | None
     faults = f"{match.faults or 'no'} fault{'' if match.faults == 1 else 's'} among the others"
     key.append(KeyFigure(f"{match.exact} of {match.total}", "greedy replies identical", faults))
     return [*key, KeyFigure(f"{met} of {len(gates)}", "gates met", "")] if gates else key
+
+
+def _all_differences(run: Run) -> list[Differences]:
+    """One entry per variant; those without a difference, of which the same is to be said, share one at the end."""
+    found = [_differences(run, variant) for variant in run.drafted]
+    same: dict[str, list[str]] = {}
+    for each in found:
+        if not each.shown:
+            same.setdefault(each.told, []).append(each.label)
+    alike = [Differences(names.listed(labels, "and"), told, [], []) for told, labels in same.items()]
+    return [*(each for each in found if each.shown), *alike]
 
 
 def _differences(run: Run, variant: str) -> Differences:

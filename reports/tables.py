@@ -6,7 +6,7 @@ from reports.beside import all_beside, theirs_written
 from reports.cells import DASH, Cell, Table, figure, interval, name, numbers, plain, texts
 from reports.collect import BASE, Run
 from reports.formats import Published
-from reports.gates import Gate
+from reports.gates import MET, Gate
 from reports.metrics import count, described, duration, place, written
 from reports.names import benchmark_label, variant_label
 from reports.rows import LATENCY_FIELDS, Results
@@ -85,7 +85,7 @@ def _cost(results: Results, variant: str) -> Cell:
 def gates(found: Sequence[Gate]) -> Table:
     """The verdict on every gate."""
     table = Table("gates", "Gates", texts("Verdict", "Variant", "Metric", "Benchmark", "Wanted", "Found"))
-    for gate in found:
+    for gate in sorted(found, key=lambda gate: gate.verdict == MET):
         where = Cell(benchmark_label(gate.benchmark) or DASH)
         cells = [Cell(gate.verdict, tone=gate.verdict), name(gate.variant), Cell(gate.name), where, Cell(gate.wanted)]
         table.rows.append([*cells, Cell(gate.found, gate.interval)])

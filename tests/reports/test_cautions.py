@@ -37,7 +37,7 @@ def test_tokens_past_the_end_are_warned_about_above_two_percent(results):
 
     change(results / f"measured/{ALGORITHM}/acceptance.json", spoil)
     found = told(results)
-    assert any("5% of the acceptance length lies past the end" in warning for warning in found)
+    assert any(": 5% of the acceptance length lies past the end" in warning for warning in found)
 
 
 def test_steps_that_drafted_nothing_are_not_taken_for_tokens_past_the_end(results):
