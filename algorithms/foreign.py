@@ -71,11 +71,11 @@ class Fields:
             raise ForeignError(f"config.json: {self.prefix}{key}: missing. Fix: write the trained value there")
         return value
 
-    def only(self, key: str, allowed: Any, why: str) -> None:
+    def only(self, key: str, allowed: Any, why: str, fix: str = "convert another draft") -> None:
         """Refuse every value but one; an absent key has it."""
         value = self.get(key, allowed)
         if value != allowed:
-            raise ForeignError(f"config.json: {self.prefix}{key} = {value!r}: {why}. Fix: convert another draft")
+            raise ForeignError(f"config.json: {self.prefix}{key} = {value!r}: {why}. Fix: {fix}")
 
     def part(self, key: str) -> "Fields":
         """A section; empty where it is absent."""

@@ -25,8 +25,10 @@ from algorithms.foreign_parts import (
     vocabulary_tables,
 )
 
-NOT_IN_THE_FORMAT = "the speculators format has no key for it, and the server would take another value"
 OTHER_NETWORK = "another network than the server's"
+# The server reads some settings of a source's own config that the speculators format has no keys for.
+AS_IT_IS = "serve the source itself: vllm serve VERIFIER --speculative-config "
+AS_IT_IS += '\'{"method": "dflash", "model": SOURCE, "num_speculative_tokens": block_size - 1}\''
 
 
 @dataclass(frozen=True)
@@ -58,8 +60,8 @@ def window_of(case: Case, section: Fields, block_size: int) -> Window:
     kinds, explicit = set(fields.get("layer_types", ["full_attention"])), fields.get("is_causal", section.get("causal"))
     tokens, used = fields.get("sliding_window"), fields.get("use_sliding_window", True)
     if len(kinds) > 1:
-        said = f"config.json: layer_types: {', '.join(sorted(kinds))}: the server gives all layers one causality"
-        raise ForeignError(f"{said}. Fix: convert a draft with one kind of layer")
+        said = f"config.json: layer_types: {', '.join(sorted(kinds))}: the format has one causality for all layers"
+        raise ForeignError(f"{said}. Fix: {AS_IT_IS}")
     if kinds != {"sliding_attention"}:
         return Window(None, bool(explicit))
     if not used or tokens is None:
@@ -71,10 +73,17 @@ def window_of(case: Case, section: Fields, block_size: int) -> Window:
     return window
 
 
-def refuse_other_networks(section: Fields, projector: str | None) -> None:
-    """Stop at settings that change the network in a way the server does not follow."""
+def refuse_other_networks(section: Fields, projector: str | None, scales_are_served: bool = False) -> None:
+    """Stop at settings that change the network in a way the server, or the format, does not follow.
+
+    Args:
+        projector: what the project calls the head of this algorithm.
+        scales_are_served: the server computes them, but reads them in a source's own config alone.
+    """
+    why = "the format has no key for it" if scales_are_served else "the server computes without it"
+    fix = AS_IT_IS if scales_are_served else "convert another draft"
     for key, plain in (("input_embedding_scale", 1.0), ("output_multiplier", 1.0), ("final_logit_softcapping", 0.0)):
-        section.only(key, plain, NOT_IN_THE_FORMAT)
+        section.only(key, plain, why, fix)
     if section.get("attention_mode", "gqa") != "mha":
         section.only("attention_mode", "gqa", OTHER_NETWORK)
     section.only("pure_draft_prefix_len", 0, OTHER_NETWORK)
@@ -121,10 +130,10 @@ def block_content(case: Case, section: Fields, name: str, drafts_of_block: int) 
     }, window
 
 
-def plain_block(case: Case, name: str) -> tuple[dict[str, Any], Fields]:
+def plain_block(case: Case, name: str, scales_are_served: bool = False) -> tuple[dict[str, Any], Fields]:
     """Content of a draft whose anchor drafts nothing, and the section with its project's own keys."""
     section = case.fields.part("dflash_config")
-    refuse_other_networks(section, None)
+    refuse_other_networks(section, None, scales_are_served)
     content, window = block_content(case, section, name, -1)
     return content | {"sliding_window_non_causal": not window.causal, "sample_from_anchor": False}, section
 

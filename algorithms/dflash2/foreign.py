@@ -1,7 +1,8 @@
 """Layouts of other projects that become DFlash2 checkpoints.
 
 Facts: z-lab/dflash `dflash/model.py` and its test fixtures (convolutions and selector under the names the server has;
-the codebooks are saved without `.weight`, an early form has it).
+the codebooks are saved without `.weight`, an early form has it). Of scaled or capped logits and scaled embeddings the
+server knows from the source's own config alone.
 """
 
 from typing import Any
@@ -13,7 +14,7 @@ from algorithms.foreign import Case, ForeignError, ForeignLayout, architecture
 
 
 def _zlab(case: Case) -> dict[str, Any]:
-    content, section = plain_block(case, "dflash2")
+    content, section = plain_block(case, "dflash2", scales_are_served=True)
     sizes = {key: either(case, section, key) for key in SIZES}
     missing = [key for key, value in sizes.items() if value is None]
     if missing:

@@ -272,14 +272,17 @@ def block_rows(config, t, embedding, tokens, states, rows: int) -> Tensor:
 
 def own_position(config, t, verifier, tokens, states, count):
     """z-lab: row j drafts the token at its own position; the first row is the known token's."""
-    out = block_rows(config, t, verifier.embedding_VH, tokens, states, count + 1)[1:]
-    kept = targets_of(config, t)
-    logits = out @ verifier.head_VH[kept].T
+    section, kept = config["dflash_config"], targets_of(config, t)
+    embedding = verifier.embedding_VH * section.get("input_embedding_scale", 1.0)
+    out = block_rows(config, t, embedding, tokens, states, count + 1)[1:]
+    logits = out @ verifier.head_VH[kept].T * section.get("output_multiplier", 1.0)
+    if "final_logit_softcapping" in section:
+        logits = (logits / section["final_logit_softcapping"]).tanh() * section["final_logit_softcapping"]
     if "candidate_selector.hidden_projection.weight" not in t:
         return logits, kept[logits.argmax(-1)]
     walk, previous = [], tokens[-1]
     for row, logit in zip(out, logits, strict=True):
-        best = logit.topk(config["dflash_config"]["selector_top_k"])
+        best = logit.topk(section["selector_top_k"])
         wanted = t["candidate_selector.predecessor_codebook"][previous]
         wanted = wanted * (t["candidate_selector.hidden_projection.weight"] @ row)
         score = best.values + t["candidate_selector.successor_codebook"][best.indices] @ wanted
@@ -435,11 +438,11 @@ def zlab_dflash(layers: int = 2, kind: str = "full", size: int = V, **config: An
     return Foreign("z-lab-dflash", saved, tensors, own_position, (1, 3, 5), 3)
 
 
-def zlab_dflash2(layers: int = 1) -> Foreign:
+def zlab_dflash2(layers: int = 1, **section: Any) -> Foreign:
     made = zlab_dflash(layers)
     made.config["architectures"] = ["DFlash2DraftModel"]
     sizes = {"conv_group_size": 8, "conv_kernel_size": 2, "selector_rank": 8, "selector_top_k": 4, "block_size": 4}
-    made.config["dflash_config"] |= sizes
+    made.config["dflash_config"] |= sizes | section
     del made.config["block_size"]
     shapes = {f"candidate_selector.{name}_codebook": (V, 8) for name in ("predecessor", "successor")}
     shapes["candidate_selector.hidden_projection.weight"] = (8, H)

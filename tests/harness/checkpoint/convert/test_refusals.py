@@ -91,6 +91,9 @@ REFUSED = {
     "scaled embeddings": (BLOCK, section(input_embedding_scale=8.0), "dflash_config.input_embedding_scale = 8.0"),
     "scaled logits": (BLOCK, section(output_multiplier=0.2), "dflash_config.output_multiplier"),
     "capped logits": (BLOCK, section(final_logit_softcapping=20.0), "dflash_config.final_logit_softcapping"),
+    "capped logits of the second kind": (
+        lambda: foreign.zlab_dflash2(final_logit_softcapping=9.0), config(), "Fix: serve the source itself: vllm serve",
+    ),
     "latent attention": (BLOCK, section(attention_mode="mla"), "dflash_config.attention_mode = 'mla'"),
     "another projector": (BLOCK, section(projector_type="domino"), "dflash_config.projector_type"),
     "shifted labels": (BLOCK, section(shift_label=True), "dflash_config.shift_label"),

@@ -7,6 +7,7 @@ import torch
 
 from algorithms.foreign import Answers
 from harness.checkpoint.convert.run import Request, convert
+from harness.errors import UserError
 from harness.verifiers.weights import load_weights
 from tests import toy
 from tests.harness.checkpoint.convert import foreign_models as foreign
@@ -15,7 +16,7 @@ from tests.interop.serving import RECORDERS, Served, needs_cpu_build, serve_draf
 pytestmark = [pytest.mark.slow, needs_cpu_build]
 
 MAX_TOKENS, PROMPT_LENGTHS = 16, (23, 40)
-# Runner, layout of the source, and the class and method that vLLM makes of it.
+# Runner, draft, and the class and method that vLLM makes of it. "As they are": the conversion refuses and says so.
 CASES = {
     "any": {
         "safeailab-eagle3": ("Eagle3LlamaForCausalLM", "eagle3"),
@@ -25,6 +26,8 @@ CASES = {
     "second": {
         "deepspec-dspark": ("Qwen3DSparkModel", "dspark"),
         "deepspec-dflash": ("Qwen3DSparkModel", "dspark"),
+        "capped logits as they are": ("DFlash2DraftModel", "dflash"),
+        "two kinds of layers as they are": ("DFlashDraftModel", "dflash"),
     },
 }
 
@@ -37,7 +40,13 @@ def sources(verifier) -> dict[str, foreign.Foreign]:
         foreign.deepspec_block(verifier),
         foreign.deepspec_block(verifier, rank=0, confidence=False),
     )
-    return {source.layout: source for source in made}
+    kinds = {"layer_types": ["full_attention", "sliding_attention"], "sliding_window": 6, "use_sliding_window": True}
+    scales = {"final_logit_softcapping": 3.0, "output_multiplier": 0.5, "input_embedding_scale": 2.0}
+    as_they_are = {
+        "capped logits as they are": foreign.zlab_dflash2(**scales),
+        "two kinds of layers as they are": foreign.zlab_dflash(**kinds),
+    }
+    return {source.layout: source for source in made} | as_they_are
 
 
 class Converted:
@@ -49,11 +58,19 @@ class Converted:
         self.verifier, self.native, self._served = load_weights(folder), {}, {}
         self.sources = sources(self.verifier)
         for name, source in self.sources.items():
-            path = source.write(root / f"{name}.source", "sharded bin")
-            request = Request(str(path), str(folder), root / name, Answers(**source.answers), verifier_name="verifier")
+            self._convert(name, source, folder)
+
+    def _convert(self, name, source, folder):
+        path = source.write(self.root / f"{name}.source", "safetensors" if "as they" in name else "sharded bin")
+        request = Request(str(path), str(folder), self.root / name, Answers(**source.answers), verifier_name="verifier")
+        try:
             done = convert(request)
-            if done.layout.native:
-                self.native[name] = json.loads(done.command.split("--speculative-config ")[1].strip("'"))
+        except UserError as error:
+            command = str(error).replace("SOURCE", json.dumps(str(path))).replace("block_size - 1", str(source.tokens))
+        else:
+            command = done.command
+        if "--speculative-config" in command:
+            self.native[name] = json.loads(command.split("--speculative-config ")[1].strip("'"))
 
     def served(self, runner: str) -> dict[str, Served]:
         if runner not in self._served:
@@ -78,8 +95,11 @@ def test_a_converted_draft_is_served_as_its_source_drafts(runner, layout, conver
     assert done.replies == done.plain
     compared = 0
     for proposal in (proposal for request in done.proposals for proposal in request):
-        _, drafted = source.drafts(converted.verifier, proposal.token_ids_S, proposal.aux_states_SAH)
+        logits, drafted = source.drafts(converted.verifier, proposal.token_ids_S, proposal.aux_states_SAH)
         assert torch.equal(proposal.drafts_K, drafted)
+        if layout == "safeailab-eagle":  # no draft of this project's to compare its logits with
+            found = proposal.outputs_KH @ converted.verifier.head_VH.T
+            assert ((found - logits).norm() / logits.norm()).item() < 1e-4
         compared += drafted.numel()
     assert compared >= 2 * source.tokens * (MAX_TOKENS // (source.tokens + 1))
     architecture, method = CASES[runner][layout]
