@@ -51,13 +51,14 @@ def is_reduced(config: dict[str, Any]) -> bool:
 
 
 def required_head_shapes(config: dict[str, Any]) -> Shapes:
-    """Head and map of a reduced vocabulary, and an embedding where the verifier's is of another width."""
+    """Head and map of a reduced vocabulary; head and embedding where the verifier's are of another width."""
     layer = config["transformer_layer_config"]
     width, shapes = layer["hidden_size"], Shapes()
     if is_reduced(config):
         shapes |= {"lm_head.weight": (config["draft_vocab_size"], width), "d2t": (config["draft_vocab_size"],)}
     if config.get("target_hidden_size") not in (None, width):
         shapes["embed_tokens.weight"] = (layer["vocab_size"], width)
+        shapes.setdefault("lm_head.weight", shapes["embed_tokens.weight"])
     return shapes
 
 

@@ -69,6 +69,7 @@ def optional_tensors(config: dict[str, Any]) -> Shapes:
 
 
 def _architecture(config: dict[str, Any], _: dict[str, Tensor]) -> Said:
+    """The server builds one kind of layer for such drafts, and one key would overrule its causality."""
     layer = config["transformer_layer_config"]
     if layer["model_type"] != "qwen3":
         yield f"model_type {layer['model_type']!r}: the server builds Qwen3 layers all the same", "write qwen3"
@@ -79,12 +80,14 @@ def _architecture(config: dict[str, Any], _: dict[str, Tensor]) -> Said:
 
 
 def _one_kind_of_layer(config: dict[str, Any], _: dict[str, Tensor]) -> Said:
+    """Sliding and full attention in one draft."""
     kinds = sorted(set(config["transformer_layer_config"].get("layer_types") or ()))
     if len(kinds) > 1:
         yield f"layer_types {', '.join(kinds)}: not every runner of the server has mixed layers", "use one kind"
 
 
 def _mask_token(config: dict[str, Any], _: dict[str, Tensor]) -> Said:
+    """The mask is one of the verifier's tokens."""
     mask, vocabulary = config["mask_token_id"], config["transformer_layer_config"]["vocab_size"]
     if mask >= vocabulary:
         yield f"mask_token_id {mask} of {vocabulary} tokens", "train with a token of the verifier's"
@@ -102,6 +105,15 @@ def _block_size(config: dict[str, Any], _: dict[str, Tensor]) -> Said:
         yield found, f"write {size - 1} speculative tokens: other numbers of rows were not trained"
 
 
+def _causality(config: dict[str, Any], _: dict[str, Tensor]) -> Said:
+    """The reference trainer's full-attention blocks are bidirectional whatever its flag says; the server obeys it."""
+    kinds = config["transformer_layer_config"].get("layer_types") or ["full_attention"]
+    trained_elsewhere = "speculators_version" in config
+    if trained_elsewhere and "full_attention" in kinds and not config["sliding_window_non_causal"]:
+        found = "sliding_window_non_causal false, but its trainer makes blocks of full attention bidirectional"
+        yield found, "write sliding_window_non_causal: true"
+
+
 BLOCK_RULES = (
     FormatRule("draft-architecture", _architecture),
     FormatRule("layer-kinds", _one_kind_of_layer),
@@ -111,5 +123,5 @@ FORMAT = CheckpointFormat(
     Keys=Keys,
     required_tensors=required_tensors,
     optional_tensors=optional_tensors,
-    rules=(*BLOCK_RULES, FormatRule("block-size", _block_size)),
+    rules=(*BLOCK_RULES, FormatRule("block-size", _block_size), FormatRule("block-causality", _causality)),
 )

@@ -41,24 +41,28 @@ def required_tensors(config: dict[str, Any]) -> Shapes:
 
 
 def _groups(config: dict[str, Any], _: dict[str, Tensor]) -> dflash.Said:
+    """Groups of channels fill the width."""
     size, width = config["conv_group_size"], config["transformer_layer_config"]["hidden_size"]
     if width % size:
         yield f"conv_group_size {size} of width {width}: the server stops", "train with a divisor of the width"
 
 
 def _taps(config: dict[str, Any], _: dict[str, Tensor]) -> dflash.Said:
+    """A convolution sees no more rows than a block has."""
     taps, rows = config["conv_kernel_size"], speculative_tokens(config) + 1
     if taps > rows:
         yield f"conv_kernel_size {taps} over blocks of {rows} rows", f"train with {rows} taps or less"
 
 
 def _candidates(config: dict[str, Any], _: dict[str, Tensor]) -> dflash.Said:
+    """There are not more candidates than tokens."""
     count, vocabulary = config["selector_top_k"], config["transformer_layer_config"]["vocab_size"]
     if count > vocabulary:
         yield f"selector_top_k {count} of {vocabulary} tokens", "write the trained number of candidates"
 
 
 def _vocabulary(config: dict[str, Any], _: dict[str, Tensor]) -> dflash.Said:
+    """Candidates are never mapped to the verifier's ids."""
     if is_reduced(config):
         found = f"draft_vocab_size {config['draft_vocab_size']}: the server takes draft ids for the verifier's"
         yield found, "train over the whole vocabulary"

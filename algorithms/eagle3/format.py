@@ -72,6 +72,7 @@ def optional_tensors(config: dict[str, Any]) -> Shapes:
 
 
 def _architecture(config: dict[str, Any], _: dict[str, Tensor]) -> Iterator[tuple[str, str]]:
+    """The server has two kinds of layers for such drafts, both with a cache."""
     layer = config["transformer_layer_config"]
     if layer["model_type"] not in ARCHITECTURES:
         yield f"model_type {layer['model_type']!r}", f"use {' or '.join(ARCHITECTURES)}: the server has no other"
@@ -80,6 +81,7 @@ def _architecture(config: dict[str, Any], _: dict[str, Tensor]) -> Iterator[tupl
 
 
 def _aux_count(config: dict[str, Any], _: dict[str, Tensor]) -> Iterator[tuple[str, str]]:
+    """The server does not count the layer ids of a llama draft."""
     layer, count = config["transformer_layer_config"], len(config["eagle_aux_hidden_state_layer_ids"])
     default = DEFAULT_AUX_COUNT if layer["model_type"] == "llama" else count
     served = layer.get("num_aux_hidden_states", default)
@@ -89,12 +91,14 @@ def _aux_count(config: dict[str, Any], _: dict[str, Tensor]) -> Iterator[tuple[s
 
 
 def _attention_bias(config: dict[str, Any], _: dict[str, Tensor]) -> Iterator[tuple[str, str]]:
+    """Biases of qwen3 layers are built for three projections of four."""
     layer = config["transformer_layer_config"]
     if layer["model_type"] == "qwen3" and layer.get("attention_bias"):
         yield "attention_bias with qwen3: the server drops o_proj.bias in silence", "train without attention biases"
 
 
 def _feature_norms(config: dict[str, Any], _: dict[str, Tensor]) -> Iterator[tuple[str, str]]:
+    """Trainers take one norm of the verifier's states or the other."""
     if config.get("norm_before_fc") and config.get("fc_norm"):
         yield "norm_before_fc and fc_norm are both true: the server applies both", "train with one of them"
 

@@ -39,11 +39,13 @@ def required_tensors(config: dict[str, Any]) -> Shapes:
 
 
 def _feature_norms(config: dict[str, Any], _: dict[str, Tensor]) -> Iterator[tuple[str, str]]:
+    """The server has no place for norms of single states here."""
     if config.get("fc_norm"):
         yield "fc_norm true: the server has no such norm in P-EAGLE", "train without it, or with norm_before_fc"
 
 
 def _mask_token(config: dict[str, Any], _: dict[str, Tensor]) -> Iterator[tuple[str, str]]:
+    """The mask is one of the verifier's tokens."""
     mask, vocabulary = config["mask_token_id"], config["transformer_layer_config"]["vocab_size"]
     if mask >= vocabulary:
         yield f"mask_token_id {mask} of {vocabulary} tokens", "write the token that masks were trained with"

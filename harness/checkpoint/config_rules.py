@@ -10,11 +10,14 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
+import algorithms
 from harness.checkpoint.findings import Rule, Saying, Subject, fault, note
 from harness.checkpoint.schema import DraftConfig, algorithm_keys
 from harness.faults import explain
 
 PICKLE_SUFFIXES = (".bin", ".pt", ".pth", ".pkl", ".ckpt", ".npy", ".npz")
+CODE_SUFFIXES = (".py", ".so", ".pyc")
+SPECULATIVE_TOKENS_MAX = 128  # the server's sampler holds no more
 ROPE_NEEDS: dict[str, tuple[str, ...]] = {
     "default": (),
     "linear": ("factor",),
@@ -41,11 +44,18 @@ def top_level_model_type(subject: Subject) -> Iterator[Saying]:
 
 
 def remote_code(subject: Subject) -> Iterator[Saying]:
-    """`auto_map` names Python code of the repository."""
+    """`auto_map` names Python code of the repository; only keys that begin with Auto are ever looked up."""
     layer = subject.config.get("transformer_layer_config")
     for where, section in (("config.json", subject.config), ("transformer_layer_config", layer)):
-        if isinstance(section, dict) and "auto_map" in section:
-            yield fault(f"auto_map in {where}", "remove auto_map: the server needs no code of the checkpoint's")
+        if not isinstance(section, dict) or "auto_map" not in section:
+            continue
+        names = section["auto_map"]
+        inert = isinstance(names, dict) and not any(str(key).startswith("Auto") for key in names)
+        say = note if inert else fault
+        yield say(f"auto_map {names!r} in {where}", "remove auto_map: the server needs no code of the checkpoint's")
+    code = [name for name in subject.files if name.endswith(CODE_SUFFIXES)]
+    if code:
+        yield note(f"code beside the weights: {', '.join(code)}", "leave it out: the server does not need it")
 
 
 def pickled_files(subject: Subject) -> Iterator[Saying]:
@@ -89,6 +99,45 @@ def verifier_path(subject: Subject) -> Iterator[Saying]:
         yield fault(
             f"verifier.name_or_path {name!r} exists on one machine only", "write the hub id or a relative folder"
         )
+
+
+def proposal(subject: Subject) -> Iterator[Saying]:
+    """The server reads the first method's number of tokens, accepts greedily, and has room for so many."""
+    section = subject.config["speculators_config"]
+    methods, chosen = section["proposal_methods"], section["default_proposal_method"]
+    tokens, room = methods[0]["speculative_tokens"], subject.layer["max_position_embeddings"]
+    if methods[0]["proposal_type"] != chosen:
+        found = f"default_proposal_method {chosen!r}, but the server reads {methods[0]['proposal_type']!r}"
+        yield fault(found, "put the default method first")
+    if tokens > min(SPECULATIVE_TOKENS_MAX, room - 1):
+        most = min(SPECULATIVE_TOKENS_MAX, room - 1)
+        yield fault(f"{tokens} speculative tokens", f"write at most {most}: the server has no room for more")
+    lenient = [key for key in ("accept_tolerance", "verifier_accept_k") if methods[0].get(key) not in (None, 0, 0.0, 1)]
+    if lenient:
+        yield note(f"{', '.join(lenient)}: the server does not read them", "leave them out")
+
+
+def attention_heads(subject: Subject) -> Iterator[Saying]:
+    """Groups of query heads share a key head; rotation pairs the sizes of a head."""
+    layer = subject.layer
+    queries, keys = layer["num_attention_heads"], layer["num_key_value_heads"]
+    if queries % keys:
+        yield fault(f"{queries} query heads over {keys} key heads", "write the numbers that were trained")
+    if layer["head_dim"] % 2:
+        yield fault(f"head_dim {layer['head_dim']} is odd", "write the size that was trained")
+
+
+def layer_keys(subject: Subject) -> Iterator[Saying]:
+    """Keys of transformer_layer_config by which the server computes something else than trainers do."""
+    layer = subject.layer
+    if layer.get("quantization_config") is not None:
+        yield fault(
+            "quantization_config: the server takes the draft for quantised", "remove it, and store plain floats"
+        )
+    if layer.get("is_neox_style", True) is not True:
+        yield fault("is_neox_style: pairs of neighbours are rotated", "remove it: trainers rotate halves")
+    if layer.get("logit_scale", 1.0) != 1.0:
+        yield fault(f"logit_scale {layer['logit_scale']} multiplies what the head says", "remove it")
 
 
 def rope_written(subject: Subject) -> Iterator[Saying]:
@@ -145,6 +194,12 @@ def sliding_window(subject: Subject) -> Iterator[Saying]:
         yield note(f"the draft sees the last {window} tokens only", "measure acceptance on replies longer than that")
 
 
+def guessed_method(path: str) -> str | None:
+    """The method that the server reads from a path when it is told none; None without such a word (contract 1.1)."""
+    words = ["eagle-", *dict.fromkeys(map(algorithms.engine_method, algorithms.NAMES))]
+    return next((word.rstrip("-") for word in words if word in path.lower()), None)
+
+
 def served_as(subject: Subject) -> Iterator[Saying]:
     """What the server should report, and how to name the draft when it is passed by hand."""
     tokens = subject.config["speculators_config"]["proposal_methods"][0]["speculative_tokens"]
@@ -152,7 +207,9 @@ def served_as(subject: Subject) -> Iterator[Saying]:
     # With a mask token it drafts in parallel; named by hand, some methods would draft one by one without a word.
     how = f"method {method!r}{', parallel_drafting true' if 'mask_token_id' in subject.config else ''}"
     fix = f"with --speculative-config pass {how} and num_speculative_tokens: it guesses from the path else"
-    yield note(f"method {method}, {tokens} tokens a step", fix)
+    guessed = guessed_method(subject.path)
+    wrong = f", by hand the path alone would give {guessed}" if guessed not in (None, method) else ""
+    yield note(f"method {method}, {tokens} tokens a step{wrong}", fix)
 
 
 STRUCTURE_RULES = (
@@ -165,6 +222,9 @@ STRUCTURE_RULES = (
     Rule("algorithm-keys", "the server takes defaults: drafts are useless", algorithm_settings),
 )
 CONFIG_RULES = (
+    Rule("proposal", "another number of tokens is drafted, or the server stops", proposal),
+    Rule("attention-heads", "the server stops", attention_heads),
+    Rule("layer-keys", "other drafts than in training", layer_keys),
     Rule("rope-written", "acceptance falls with length", rope_written),
     Rule("layer-ids", "drafts are useless", layer_ids),
     Rule("sliding-window", "acceptance falls on long replies", sliding_window),

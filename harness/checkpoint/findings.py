@@ -3,14 +3,16 @@
 Shape letters: V = verifier vocabulary, H = verifier width, D = draft vocabulary.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal
 
+import torch
 from torch import Tensor
 
 from algorithms.contract import Algorithm, CheckpointFormat
+from harness.checkpoint.stored import Readable, values_of
 
 Verdict = Literal["fault", "note"]
 # (verdict, what was found, what to do)
@@ -34,16 +36,18 @@ class VerifierFacts:
     Attributes:
         config: the verifier's text config.
         architectures: of its config.json.
-        head_VH: output head.
-        embedding_VH: input embedding.
+        head_VH: output head; None where only the config is known.
+        embedding_VH: input embedding; None where only the config is known.
         stop_tokens: text of every token that ends a reply or a turn, by id.
+        tokenizer: what turns text into ids, see `verifier_facts.tokenizer_of`; None without one.
     """
 
     config: dict[str, Any]
     architectures: list[str]
-    head_VH: Tensor
-    embedding_VH: Tensor
-    stop_tokens: dict[int, str]
+    head_VH: Tensor | None = None
+    embedding_VH: Tensor | None = None
+    stop_tokens: dict[int, str] = field(default_factory=dict)
+    tokenizer: dict[str, Any] | None = None
 
 
 @dataclass(frozen=True)
@@ -52,17 +56,23 @@ class Subject:
 
     Attributes:
         config: config.json content.
-        tensors: by name.
+        tensors: by name, in memory or stored.
         known: the algorithm that the config names, if the project has it.
         files: names of the files in its folder.
         facts: of its verifier, if one was given.
+        path: of its folder, or its hub id.
+        tokenizer: what stands in its folder, see `verifier_facts.tokenizer_of`; None without one.
+        values_max: at most about this many values of each kind are read; None for all.
     """
 
     config: dict[str, Any]
-    tensors: dict[str, Tensor]
+    tensors: Mapping[str, Readable]
     known: Algorithm | None
     files: list[str] = field(default_factory=list)
     facts: VerifierFacts | None = None
+    path: str = ""
+    tokenizer: dict[str, Any] | None = None
+    values_max: int | None = None
 
     @property
     def format(self) -> CheckpointFormat | None:
@@ -95,6 +105,19 @@ class Subject:
     def is_reduced(self) -> bool:
         """Whether draft ids differ from the verifier's."""
         return self.draft_vocabulary != self.layer["vocab_size"]
+
+    @cached_property
+    def targets_D(self) -> Tensor | None:
+        """Target id of each draft id; None without a reduced vocabulary or its table."""
+        table = self.tensors.get("d2t")
+        if not self.is_reduced or table is None or len(table.shape) != 1:
+            return None
+        return table[:].long() + torch.arange(table.shape[0])
+
+    def share(self, *tensors: Readable) -> float:
+        """Part of the values of these tensors that may be read."""
+        total = sum(map(values_of, tensors))
+        return 1.0 if self.values_max is None else min(1.0, self.values_max / max(total, 1))
 
     @cached_property
     def required(self) -> dict[str, tuple[int, ...]]:

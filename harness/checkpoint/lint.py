@@ -3,8 +3,8 @@
 A rule is a small function in one of the tables; a new trap is one function and one row.
 """
 
-from collections.abc import Collection, Iterable
-from typing import Any
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any, cast
 
 from torch import Tensor
 
@@ -12,6 +12,7 @@ import algorithms
 from algorithms.contract import Algorithm, FormatRule
 from harness.checkpoint.config_rules import CONFIG_RULES, STRUCTURE_RULES
 from harness.checkpoint.findings import Finding, Rule, Saying, Subject
+from harness.checkpoint.stored import Readable
 from harness.checkpoint.tensor_rules import TENSOR_RULES
 from harness.checkpoint.verifier_rules import VERIFIER_RULES
 
@@ -24,7 +25,9 @@ def algorithm_of(config: dict[str, Any]) -> Algorithm | None:
 
 def _of_algorithm(rule: FormatRule) -> Rule:
     def check(subject: Subject) -> Iterable[Saying]:
-        return [("fault", found, fix) for found, fix in rule.check(subject.config, subject.tensors)]
+        # They look at names and shapes alone, which stored tensors have too.
+        tensors = cast(dict[str, Tensor], subject.tensors)
+        return [("fault", found, fix) for found, fix in rule.check(subject.config, tensors)]
 
     return Rule(rule.name, "the server stops, or drafts are useless", check)
 
@@ -58,6 +61,6 @@ def accepting(findings: list[Finding], accepted: Collection[str]) -> list[Findin
     ]
 
 
-def checkpoint_faults(config: dict[str, Any], tensors: dict[str, Tensor]) -> list[Finding]:
+def checkpoint_faults(config: dict[str, Any], tensors: Mapping[str, Readable]) -> list[Finding]:
     """The faults that show without the verifier."""
     return [f for f in lint(Subject(config, tensors, algorithm_of(config))) if f.verdict == "fault"]

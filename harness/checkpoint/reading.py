@@ -4,18 +4,17 @@
 """
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError
-from safetensors.torch import load_file
+from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from harness.checkpoint.lint import checkpoint_faults
+from harness.checkpoint.stored import Stored
+from harness.checkpoint.tensor_rules import INDEX_FILE, SINGLE_FILE
 from harness.errors import UserError
-
-SINGLE_FILE = "model.safetensors"
-INDEX_FILE = "model.safetensors.index.json"
 
 
 def read_object(path: Path) -> dict[str, Any]:
@@ -37,16 +36,17 @@ def read_object(path: Path) -> dict[str, Any]:
     return content
 
 
-def _load(path: Path) -> dict[str, Tensor]:
+def _opened(path: Path) -> Any:
     try:
-        return load_file(path)
+        return safe_open(path, framework="pt")
     except FileNotFoundError:
         raise UserError(f"{path}: no such file. Fix: copy every shard of the checkpoint") from None
     except SafetensorError as error:
         raise UserError(f"{path}: damaged ({error}). Fix: write or download the checkpoint again") from None
 
 
-def _load_shards(folder: Path) -> dict[str, Tensor]:
+def _shards(folder: Path) -> dict[str, str]:
+    """File name by tensor name, as the index says."""
     index = folder / INDEX_FILE
     where = read_object(index).get("weight_map")
     if not isinstance(where, dict) or not all(isinstance(name, str) for name in where.values()):
@@ -54,15 +54,36 @@ def _load_shards(folder: Path) -> dict[str, Tensor]:
     outside = next((name for name in where.values() if Path(name).name != name), None)
     if outside is not None:
         raise UserError(f"{index}: shard {outside!r} is not a file name. Fix: list files of this folder only")
-    shards = {name: _load(folder / name) for name in sorted(set(where.values()))}
-    lost = next((tensor for tensor, name in where.items() if tensor not in shards[name]), None)
+    return where
+
+
+def _open_shards(folder: Path) -> dict[str, Stored]:
+    where = _shards(folder)
+    files = {name: _opened(folder / name) for name in sorted(set(where.values()))}
+    held = {name: set(file.keys()) for name, file in files.items()}
+    lost = next((tensor for tensor, name in where.items() if tensor not in held[name]), None)
     if lost is not None:
-        raise UserError(f"{index}: {lost} is not in {where[lost]}. Fix: write or download the checkpoint again")
-    return {tensor: shards[name][tensor] for tensor, name in where.items()}
+        raise UserError(
+            f"{folder / INDEX_FILE}: {lost} is not in {where[lost]}. Fix: write or download the checkpoint again"
+        )
+    return {tensor: Stored(files[name], tensor) for tensor, name in where.items()}
 
 
-def open_checkpoint(folder: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """config.json content and tensors by name, whatever they say.
+def weight_files(folder: Path) -> list[Path]:
+    """The files of the checkpoint's tensors.
+
+    Raises:
+        UserError: there are none, or the index is damaged.
+    """
+    if (folder / INDEX_FILE).exists():
+        return [folder / name for name in sorted(set(_shards(folder).values()))]
+    if not (folder / SINGLE_FILE).exists():
+        raise UserError(f"{folder}: no {SINGLE_FILE} and no {INDEX_FILE}. Fix: convert the weights to safetensors")
+    return [folder / SINGLE_FILE]
+
+
+def open_checkpoint(folder: Path) -> tuple[dict[str, Any], dict[str, Stored]]:
+    """config.json content and tensors by name, whatever they say; only the tensors' headers are read.
 
     Raises:
         UserError: something is missing or damaged.
@@ -70,11 +91,16 @@ def open_checkpoint(folder: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     if not folder.is_dir():
         raise UserError(f"{folder}: no such folder. Fix: give the folder of a draft checkpoint")
     config = read_object(folder / "config.json")
+    files = weight_files(folder)
     if (folder / INDEX_FILE).exists():
-        return config, _load_shards(folder)
-    if not (folder / SINGLE_FILE).exists():
-        raise UserError(f"{folder}: no {SINGLE_FILE} and no {INDEX_FILE}. Fix: convert the weights to safetensors")
-    return config, _load(folder / SINGLE_FILE)
+        return config, _open_shards(folder)
+    file = _opened(files[0])
+    return config, {name: Stored(file, name) for name in file.keys()}  # noqa: SIM118 - safe_open is no mapping
+
+
+def in_memory(tensors: Mapping[str, Stored]) -> dict[str, Tensor]:
+    """Copies of the stored tensors: the file may change or go."""
+    return {name: tensor[:].clone() for name, tensor in tensors.items()}
 
 
 def read_checkpoint(folder: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
@@ -83,7 +109,8 @@ def read_checkpoint(folder: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     Raises:
         UserError: something is missing or damaged, or the linter finds a fault that needs no verifier to see.
     """
-    config, tensors = open_checkpoint(folder)
+    config, stored = open_checkpoint(folder)
+    tensors = in_memory(stored)
     faults = checkpoint_faults(config, tensors)
     if faults:
         more = f" (and {len(faults) - 1} more: python -m harness.checkpoint lint {folder})" if len(faults) > 1 else ""

@@ -5,7 +5,7 @@ from typing import Any
 
 from harness.checkpoint.findings import VerifierFacts
 from harness.checkpoint.reading import read_object
-from harness.verifiers.weights import load_weights
+from harness.verifiers.weights import load_weights, verifier_config
 
 REPLY = "a reply"
 
@@ -38,17 +38,36 @@ def stop_tokens(folder: Path) -> dict[int, str]:
     return {token: str(tokenizer.convert_ids_to_tokens(token)) for token in ids}
 
 
-def read_facts(folder: Path) -> VerifierFacts:
-    """What the rules need of the verifier in `folder`.
+def tokenizer_of(folder: Path) -> dict[str, Any] | None:
+    """Tokens by text, added tokens and chat template of a folder; None where it has no tokenizer.json."""
+    if not (folder / "tokenizer.json").exists():
+        return None
+    content = read_object(folder / "tokenizer.json")
+    added = {str(token.get("content")): token.get("id") for token in content.get("added_tokens") or []}
+    template = folder / "chat_template.jinja"
+    settings = folder / "tokenizer_config.json"
+    inner = read_object(settings).get("chat_template") if settings.exists() else None
+    return {
+        "tokens": (content.get("model") or {}).get("vocab"),
+        "added tokens": added,
+        "chat template": template.read_text(encoding="utf-8") if template.exists() else inner,
+    }
+
+
+def read_facts(folder: Path, weights_too: bool = True) -> VerifierFacts:
+    """What the rules need of the verifier in `folder`; without weights in it, what its config says.
 
     Raises:
         UserError: the folder is no verifier, or is damaged.
     """
-    weights = load_weights(folder)
+    config, weights = verifier_config(folder), None
+    if weights_too and any(folder.glob("*.safetensors")):
+        weights = load_weights(folder)
     return VerifierFacts(
-        config=weights.config,
+        config=config,
         architectures=read_object(folder / "config.json").get("architectures") or [],
-        head_VH=weights.head_VH,
-        embedding_VH=weights.embedding_VH,
+        head_VH=weights and weights.head_VH,
+        embedding_VH=weights and weights.embedding_VH,
         stop_tokens=stop_tokens(folder),
+        tokenizer=tokenizer_of(folder),
     )

@@ -12,6 +12,10 @@ from torch import Tensor
 
 from algorithms.layers import plain_rope
 from harness.checkpoint.findings import Rule, Saying, Subject, fault, note
+from harness.checkpoint.stored import Readable, blocks
+
+# Keys of a verifier's config that scale or bound its embeddings or logits.
+SCALINGS = ("final_logit_softcapping", "embedding_multiplier", "scale_emb", "logits_scaling", "logit_scale")
 
 
 def _rope(config: dict[str, Any]) -> dict[str, Any] | None:
@@ -88,10 +92,9 @@ def leaking_window(subject: Subject) -> Iterator[Saying]:
 
 def stop_tokens(subject: Subject) -> Iterator[Saying]:
     """A token outside the draft vocabulary is rejected wherever it is due; these are due in every reply."""
-    d2t_D = subject.tensors.get("d2t")
-    if not subject.is_reduced or d2t_D is None:
+    if subject.targets_D is None:
         return
-    kept = set((d2t_D.long() + torch.arange(d2t_D.numel())).tolist())
+    kept = set(subject.targets_D.tolist())
     lost = [f"{text!r} ({token})" for token, text in subject.verifier.stop_tokens.items() if token not in kept]
     if lost:
         yield fault(
@@ -99,34 +102,82 @@ def stop_tokens(subject: Subject) -> Iterator[Saying]:
         )
 
 
+def mask_embedding(subject: Subject) -> Iterator[Saying]:
+    """A mask that ends turns stands in every text; one without an embedding says nothing."""
+    mask, verifier = subject.config.get("mask_token_id"), subject.verifier
+    if mask is None:
+        return
+    if mask in verifier.stop_tokens:
+        yield fault(f"mask_token_id {mask} ends a turn", "train with a token that no text has")
+    table = subject.tensors.get("embed_tokens.weight", verifier.embedding_VH)
+    if table is None or mask >= table.shape[0]:
+        return  # `mask-token` says so
+    row_H = table[slice(mask, mask + 1)].float()
+    if not bool(row_H.isfinite().all()) or not bool(row_H.any()):
+        yield fault(f"the embedding of mask_token_id {mask} is empty", "train with a token whose embedding is not zero")
+
+
+def own_tokenizer(subject: Subject) -> Iterator[Saying]:
+    """The server takes the verifier's tokenizer and chat template, whatever stands beside the draft."""
+    ours, theirs = subject.tokenizer, subject.verifier.tokenizer
+    if ours is None or theirs is None:
+        return
+    differing = [name for name in theirs if ours[name] is not None and ours[name] != theirs[name]]
+    if differing:
+        found = f"{', '.join(differing)} beside the draft are not the verifier's"
+        yield fault(found, "name the verifier it was trained on, and train on text in its template")
+
+
+def verifier_kind(subject: Subject) -> Iterator[Saying]:
+    """What a verifier does to its embeddings and logits, and no draft of this format can."""
+    found = [f"{key} {subject.verifier.config[key]}" for key in SCALINGS if subject.verifier.config.get(key)]
+    if str(subject.verifier.config.get("model_type", "")).startswith("gemma"):
+        found.append("norms that add 1 to their weight")
+    if found:
+        yield note(f"the verifier has {', '.join(found)}", "check that training took its states and logits as they are")
+    if quantised := subject.verifier.config.get("quantization_config"):
+        kind = quantised.get("quant_method") or "quantised" if isinstance(quantised, dict) else "quantised"
+        yield note(f"the verifier's weights are {kind}", "measure with it: its states are a little different")
+
+
+def _equal_rows(subject: Subject, ours: Readable, theirs_VH: Tensor, rows_D: Tensor | None) -> bool:
+    for rows in blocks(ours, subject.share(ours)):
+        theirs = theirs_VH[rows] if rows_D is None else theirs_VH[rows_D[rows]]
+        if not torch.equal(ours[rows].to(theirs.dtype), theirs):
+            return False
+    return True
+
+
 def _compare_rows(subject: Subject, name: str, theirs_VH: Tensor, rows_D: Tensor | None) -> Iterator[Saying]:
     ours = subject.tensors.get(name)
     if ours is None:
         yield note(f"{name} is absent: the verifier's is served", "none needed")
         return
-    theirs = theirs_VH if rows_D is None else theirs_VH[rows_D]
-    if ours.shape != theirs.shape:
+    shape = (len(theirs_VH) if rows_D is None else len(rows_D), theirs_VH.shape[1])
+    if tuple(ours.shape) != shape:
         return  # tensor-shapes or verifier-sizes says so
-    same = torch.equal(ours.to(theirs.dtype), theirs)
-    known = "the verifier's rows (frozen)" if same else "not the verifier's rows (trained)"
-    yield note(f"{name}: {known}", "none needed" if same else "check that training was meant to change it")
+    if _equal_rows(subject, ours, theirs_VH, rows_D):
+        yield note(f"{name}: the verifier's rows (frozen)", "none needed")
+    elif rows_D is not None and _equal_rows(subject, ours, theirs_VH[: len(rows_D)], None):
+        yield fault(f"{name} has the verifier's first {len(rows_D)} rows, not those that d2t keeps", "export it again")
+    else:
+        yield note(f"{name}: not the verifier's rows (trained)", "check that training was meant to change it")
 
 
 def output_head(subject: Subject) -> Iterator[Saying]:
     """Whether the head is the verifier's own."""
-    d2t_D, rows_D = subject.tensors.get("d2t"), None
-    if subject.is_reduced:
-        if d2t_D is None:
-            return
-        rows_D = d2t_D.long() + torch.arange(d2t_D.numel())
-        if int(rows_D.min()) < 0 or int(rows_D.max()) >= len(subject.verifier.head_VH):
-            return  # vocabulary-tables says so
-    yield from _compare_rows(subject, "lm_head.weight", subject.verifier.head_VH, rows_D)
+    head_VH, rows_D = subject.verifier.head_VH, subject.targets_D
+    if head_VH is None or (subject.is_reduced and rows_D is None):
+        return
+    if rows_D is not None and (int(rows_D.min()) < 0 or int(rows_D.max()) >= len(head_VH)):
+        return  # vocabulary-tables says so
+    yield from _compare_rows(subject, "lm_head.weight", head_VH, rows_D)
 
 
 def input_embedding(subject: Subject) -> Iterator[Saying]:
     """Whether the embedding is the verifier's own."""
-    yield from _compare_rows(subject, "embed_tokens.weight", subject.verifier.embedding_VH, None)
+    if subject.verifier.embedding_VH is not None:
+        yield from _compare_rows(subject, "embed_tokens.weight", subject.verifier.embedding_VH, None)
 
 
 VERIFIER_RULES = (
@@ -137,6 +188,9 @@ VERIFIER_RULES = (
     Rule("max-position", "no drafting, or bad drafts, on long replies", max_position, needs_verifier=True),
     Rule("leaking-window", "acceptance falls on long replies", leaking_window, needs_verifier=True),
     Rule("stop-tokens", "a rejection at the end of every turn", stop_tokens, needs_verifier=True),
-    Rule("output-head", "information", output_head, needs_verifier=True),
+    Rule("mask-embedding", "masks tell the draft nothing, or something wrong", mask_embedding, needs_verifier=True),
+    Rule("own-tokenizer", "other tokens than in training", own_tokenizer, needs_verifier=True),
+    Rule("verifier-kind", "drafts of another scale than trained", verifier_kind, needs_verifier=True),
+    Rule("output-head", "other tokens are drafted than meant", output_head, needs_verifier=True),
     Rule("input-embedding", "information", input_embedding, needs_verifier=True),
 )

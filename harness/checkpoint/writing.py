@@ -11,8 +11,11 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from harness.checkpoint.lint import checkpoint_faults
-from harness.checkpoint.reading import SINGLE_FILE
+from harness.checkpoint.tensor_rules import SINGLE_FILE
 from harness.files import replacing_folder, write_json
+
+CARD, RECORD = "README.md", "provenance.json"  # what the release commands put beside a draft
+FILES = {"config.json", SINGLE_FILE, CARD, RECORD}
 
 
 def write_checkpoint(

@@ -52,7 +52,7 @@ rule lint:
         disk_mb=10,
         runtime=30,
     params:
-        code=code_of("harness.checkpoint.__main__", "algorithms.{algorithm}.algorithm"),
+        code=code_of("harness.checkpoint.lint_command", "algorithms.{algorithm}.algorithm"),
         verifier=verifier_folder,
     shell:
         """

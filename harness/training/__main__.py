@@ -15,7 +15,7 @@ from algorithms.contract import Algorithm, VerifierWeights
 from algorithms.settings import DraftConfig, MaskedConfig
 from algorithms.vocabulary import choose
 from harness.capture.store import Store
-from harness.checkpoint.writing import write_checkpoint
+from harness.checkpoint.writing import FILES, write_checkpoint
 from harness.config import parse_settings, validate
 from harness.errors import UserError, run_command
 from harness.files import json_sha256, write_json
@@ -43,7 +43,7 @@ def _check_out(out: Path) -> None:
     """Refuse before training what would fail, or delete what this step did not write, after it."""
     if out.exists() and not out.is_dir():
         raise UserError(f"--out = {out}: is a file. Fix: give a folder")
-    foreign = sorted({path.name for path in out.glob("*")} - {"config.json", "model.safetensors"})
+    foreign = sorted({path.name for path in out.glob("*")} - FILES)
     if foreign:
         raise UserError(
             f"--out = {out}: holds {foreign[0]}, which is not of a draft. Fix: move it, or use another --out"

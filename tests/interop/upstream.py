@@ -14,8 +14,7 @@ import torch
 import algorithms
 from algorithms.contract import Batch, LossOutput, VerifierWeights
 from algorithms.dflash.training import Anchored, block_states
-from harness.checkpoint.lint import checkpoint_faults
-from harness.checkpoint.reading import open_checkpoint
+from harness.checkpoint.reading import open_checkpoint, read_checkpoint
 from harness.verifiers.weights import load_weights
 from tests import toy
 
@@ -145,11 +144,10 @@ def position_weights(settings: dict[str, Any]) -> str:
 
 
 def check_read_back(pair: Pair, folder: Path) -> None:
-    """A checkpoint that upstream writes has the one known fault, is read, and drafts as ours does."""
+    """A checkpoint that upstream writes has no fault, is read, and drafts as ours does."""
     kind = algorithms.load(pair.algorithm)
     pair.theirs.save_pretrained(folder)
-    content, tensors = open_checkpoint(folder)
-    assert {fault.rule for fault in checkpoint_faults(content, tensors)} == {"remote-code"}
+    content, tensors = read_checkpoint(folder)
     again = kind.restore(content, tensors, pair.verifier)
     tokens, states = torch.arange(9), torch.randn(8, 3, 64, generator=torch.Generator().manual_seed(0))
     assert torch.equal(*(kind.propose(draft, tokens, states, TOKENS) for draft in (pair.ours, again)))

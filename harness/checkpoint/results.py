@@ -1,0 +1,83 @@
+"""What a run of this project says of one draft: its figures, how it was trained, and on what. Called by `card`.
+
+Reads results.csv and provenance.json as the report wrote them, the training's summary, the capture's manifest and the
+list of prompt sources.
+"""
+
+import csv
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from harness.checkpoint.reading import read_object
+from harness.checkpoint.release import weight_hashes
+from harness.errors import UserError
+
+BASE = "none"  # the variant without a draft
+
+
+@dataclass(frozen=True)
+class Results:
+    """Of one draft in one run.
+
+    Attributes:
+        target: name of the run.
+        rows: lines of results.csv of the draft and of no speculation.
+        provenance: of the whole run, without the list of its files.
+        training: the training's summary.
+        capture: the capture's manifest without its list of shards.
+        sources: the prompt sources, as prompts/sources.json lists them.
+        config: config.json that was measured.
+    """
+
+    target: str
+    variant: str
+    rows: list[dict[str, str]]
+    provenance: dict[str, Any]
+    training: dict[str, Any]
+    capture: dict[str, Any]
+    sources: list[dict[str, Any]]
+    config: dict[str, Any]
+
+    def rows_of(self, variant: str, metric: str) -> dict[str, dict[str, str]]:
+        """Rows by benchmark."""
+        return {row["benchmark"]: row for row in self.rows if (row["variant"], row["metric"]) == (variant, metric)}
+
+
+def _rows(path: Path, variant: str) -> list[dict[str, str]]:
+    try:
+        with path.open(newline="", encoding="utf-8") as lines:
+            rows = [row for row in csv.DictReader(lines) if row.get("variant") in (variant, BASE)]
+    except FileNotFoundError:
+        raise UserError(f"{path}: no such file. Fix: give the folder of a finished run, results/<target>") from None
+    if not any(row["variant"] == variant for row in rows):
+        raise UserError(f"{path}: has no variant {variant!r}. Fix: name it with --variant")
+    if missing := {"metric", "benchmark", "value", "low", "high", "n", "unit", "note"} - rows[0].keys():
+        raise UserError(f"{path}: has no column {sorted(missing)[0]}. Fix: run python -m reports for this run again")
+    return rows
+
+
+def read_results(folder: Path, variant: str, draft: Path) -> Results:
+    """The results of `variant` in results/<target>.
+
+    Args:
+        draft: folder of the draft that the card is for.
+
+    Raises:
+        UserError: the run is not finished or damaged, or its draft has other weights.
+    """
+    measured = folder / "drafts" / variant
+    rows, provenance = _rows(folder / "results.csv", variant), read_object(folder / "provenance.json")
+    if weight_hashes(measured) != weight_hashes(draft):
+        raise UserError(f"{folder}: measured other weights than those of {draft}. Fix: give the run of this draft")
+    capture = read_object(folder / "capture" / "manifest.json")
+    return Results(
+        target=str(provenance.get("target", folder.name)),
+        variant=variant,
+        rows=rows,
+        provenance={key: value for key, value in provenance.items() if key != "files"},
+        training=read_object(folder / "training" / variant / "summary.json"),
+        capture={key: value for key, value in capture.items() if key != "shards"},
+        sources=read_object(folder / "prompts" / "sources.json").get("sources") or [],
+        config=read_object(measured / "config.json"),
+    )
