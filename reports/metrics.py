@@ -174,7 +174,7 @@ METRICS = {
         "Speed-up",
         "ratio",
         "Tokens per second / tokens per second without speculation, paired by prompt, at the same concurrency. The "
-        "interval is widened by the machine drift.",
+        "interval is widened by what the machine itself may have changed (machine drift).",
         better="higher",
         pooled="over all tokens of a load, in pairs",
         section="speed",

@@ -9,7 +9,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from pathlib import Path, PurePosixPath
 
-from harness.evaluation.statistics import paired_difference, paired_ratio, pooled_ratio, proportion, widened
+from harness.evaluation.statistics import (
+    farthest_ratio,
+    paired_difference,
+    paired_ratio,
+    pooled_ratio,
+    proportion,
+    widened,
+)
 from harness.files import replacing
 from harness.sections.evaluate import Evaluate
 from reports import metrics
@@ -295,21 +302,14 @@ def _speedup(run: Run, variant: str, base: Load, load: Load, place: str, benchma
         return
     ratio = paired_ratio(before, after, run.reproduction.evaluate.bootstrap_resamples, run.reproduction.evaluate.seed)
     doubts = list(dict.fromkeys([*speed_doubts(run, variant, load), *speed_doubts(run, BASE, base)]))
-    drift = _machine_drift(base, load)
-    if drift is not None:
+    if base.machine is not None and load.machine is not None:
+        times, base_times = load.machine.kernel_ms, base.machine.kernel_ms
+        drift = (times.before + times.after) / (base_times.before + base_times.after)
         yield Figure(f"machine_drift_{place}", benchmark, drift)
-        ratio = widened(ratio, drift)
+        ratio = widened(ratio, farthest_ratio((base_times.before, base_times.after), (times.before, times.after)))
         if max(drift, 1 / drift) - 1 > latency.machine_drift_max:
             doubts.append(f"a fixed piece of work took {drift:.2f} times as long as beside the base")
     yield Figure(metric, benchmark, ratio.value, ratio.low, ratio.high, ratio.n, _not_comparable(doubts))
-
-
-def _machine_drift(base: Load, load: Load) -> float | None:
-    """Time of a fixed piece of work beside this load, over that beside the base's; None where it was not timed."""
-    if base.machine is None or load.machine is None:
-        return None
-    times = [part.machine.kernel_ms.before + part.machine.kernel_ms.after for part in (load, base)]
-    return times[0] / times[1]
 
 
 def _match(run: Run, variant: str) -> Iterator[Figure]:

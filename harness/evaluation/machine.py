@@ -1,8 +1,8 @@
 """Whether the machine was ours alone, and as fast as before, while something was timed. Called by `latency`.
 
 Two variants are timed minutes apart. What the machine itself did in between shows in a fixed piece of work, timed
-beside each load (`kernel_ms`): the reports widen a speed-up by the ratio of the two times, and say "not comparable"
-beyond a limit. On a GPU machine that speaks for the processor that feeds the GPU, not for the GPU.
+before and after each load (`kernel_ms`): the reports widen a speed-up by the farthest ratio of these times, and say
+"not comparable" beyond a limit. On a GPU machine that speaks for the processor that feeds the GPU, not for the GPU.
 
 What other programs took is the time in which the cores worked, less that of this process and all its children
 (`others_cpu_share`); the server and the load generator are children.

@@ -46,6 +46,12 @@ def widened(interval: Interval, factor: float) -> Interval:
     return replace(interval, low=None if low is None else low / wide, high=None if high is None else high * wide)
 
 
+def farthest_ratio(first: Sequence[float], second: Sequence[float]) -> float:
+    """Of all ratios of a time in `second` to one in `first`, the one that is farthest from 1, by factor."""
+    ratios = [after / before for before in first for after in second]
+    return max(ratios, key=lambda ratio: max(ratio, 1 / ratio))
+
+
 def proportion(successes: int, n: int) -> Interval:
     """Share of successes with Wilson's score interval.
 

@@ -48,7 +48,8 @@ def test_a_slower_machine_widens_the_speedup_by_what_it_was_slower(results):
     found = rows_of(results)
     assert found.value(ALGORITHM, "machine_drift_c1", "word_problems") == pytest.approx(1.1)
     row = found.get(ALGORITHM, "speedup_c1", "word_problems")
-    assert (row.value, row.low, row.high) == pytest.approx((plain.value, plain.low / 1.1, plain.high * 1.1))
+    # The farthest of 21/20 and 23/20 widens it.
+    assert (row.value, row.low, row.high) == pytest.approx((plain.value, plain.low / 1.15, plain.high * 1.15))
     assert row.note == ""
 
 

@@ -84,6 +84,10 @@ def measured(model, verifier, log, draft_tokens, speculative=None):
         rows = [as_row(answer, "word_problems") for answer in answers]
         assert all(answer.error is None for answer in answers)
         if before is None:
+            text = "Question: 2 and 3?\nAnswer:"
+            continued = Chat(server.url, server.model_name, 4, seed=0).ask_all([("text", text)], 1, "test", stop=["3"])
+            assert continued[0].error is None and continued[0].token_ids
+            prompts.check(continued, {"text": text})
             return rows, None, None
         counters = scrape().since(before)
         figures = benchmark(counters, answers, 200, seed=0)

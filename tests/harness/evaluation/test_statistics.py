@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from harness.evaluation.statistics import (
     Interval,
+    farthest_ratio,
     paired_difference,
     paired_ratio,
     pooled_gap,
@@ -62,6 +63,11 @@ def test_widening_reaches_both_ways_whatever_side_the_factor_is_on():
     assert widened(Interval(1.5, None, None, 1), 2.0) == Interval(1.5, None, None, 1)
     with pytest.raises(ValueError, match="must be positive"):
         widened(ratio, 0.0)
+
+
+def test_the_farthest_ratio_is_so_by_factor_on_either_side_of_1():
+    assert farthest_ratio((2.0, 2.2), (2.0, 2.5)) == 1.25
+    assert farthest_ratio((2.0, 2.5), (2.0, 2.2)) == 0.8
 
 
 def test_a_pooled_ratio_of_one_prompt_has_no_interval():
