@@ -55,10 +55,10 @@ def train(model: Any, rows: list[Document], verifier: MiniatureVerifier) -> None
     optimizers = _optimizers(model)
     model.train()
     with meter(f"{verifier.id}: training", sum(ids.numel() for ids, _ in packs), "tokens") as bar:
-        for step, (ids_BS, weight_BS) in enumerate(packs):
+        for step, (ids_BS, reply_BS) in enumerate(packs):
             done = step / len(packs)
             share = min((step + 1) / max(1, WARMUP_SHARE * len(packs)), 1.02 - done)
-            loss = _loss(model, ids_BS, weight_BS)
+            loss = _loss(model, ids_BS, reply_BS)
             if not loss.isfinite():
                 raise UserError(f"verifier {verifier.id}: the loss is not finite at step {step}. Fix: another seed")
             loss.backward()
@@ -71,13 +71,12 @@ def train(model: Any, rows: list[Document], verifier: MiniatureVerifier) -> None
             bar.advance(ids_BS.numel(), f"loss {loss.item():.3f}")
 
 
-def _loss(model: Any, ids_BS: "Tensor", weight_BS: "Tensor") -> "Tensor":
-    """Weighted mean cross-entropy. Padding is on the right, so that a causal mask alone keeps it away."""
+def _loss(model: Any, ids_BS: "Tensor", reply_BS: "Tensor") -> "Tensor":
+    """Mean cross-entropy of the reply tokens. Padding is on the right: a causal mask alone keeps it away."""
     with torch.autocast("cpu", torch.bfloat16):
-        logits_BSV = model(input_ids=ids_BS, use_cache=False).logits[:, :-1]
-    loss_BS = nn.functional.cross_entropy(logits_BSV.float().transpose(1, 2), ids_BS[:, 1:], reduction="none")
-    weight_BS = weight_BS[:, 1:]
-    return (loss_BS * weight_BS).sum() / weight_BS.sum()
+        state_BSH = model.model(input_ids=ids_BS[:, :-1], use_cache=False).last_hidden_state
+        logits_RV = model.lm_head(state_BSH[reply_BS[:, 1:]])
+    return nn.functional.cross_entropy(logits_RV.float(), ids_BS[:, 1:][reply_BS[:, 1:]])
 
 
 def _optimizers(model: Any) -> list[tuple[torch.optim.Optimizer, float]]:

@@ -1,4 +1,4 @@
-"""Conversations as token ids with a weight for each token, in batches of like length.
+"""Conversations as token ids, the reply's marked, in batches of like length.
 
 Called by `build`. Shape letters: B = documents of a batch, S = tokens of its longest document.
 """
@@ -14,7 +14,6 @@ from torch import Tensor
 from harness.verifiers.miniature.corpus import Turns
 from harness.verifiers.miniature.families import Family
 
-PROMPT_WEIGHT = 0.1  # names and numbers of a prompt cannot be foreseen; their form helps to learn reading
 THINKING_SHARE = 0.15
 
 
@@ -47,7 +46,7 @@ def _document(family: Family, tokenizer: Any, turns: Turns, thinks: bool) -> Doc
 
 
 def batches(rows: list[Document], tokens: int, seed: int) -> Iterator[tuple[Tensor, Tensor]]:
-    """(ids_BS, weight_BS) of at most `tokens` tokens with padding; padding weighs nothing. Ends after one pass."""
+    """(ids_BS, reply_BS) of at most `tokens` tokens with padding; `reply_BS` is true on replies. One pass."""
     order, packs, pack = sorted(rows, key=lambda row: len(row.ids)), [], []
     for row in order:
         if pack and (len(pack) + 1) * len(row.ids) > tokens:
@@ -62,9 +61,8 @@ def batches(rows: list[Document], tokens: int, seed: int) -> Iterator[tuple[Tens
 def _padded(rows: list[Document]) -> tuple[Tensor, Tensor]:
     longest = max(len(row.ids) for row in rows)
     ids_BS = torch.zeros(len(rows), longest, dtype=torch.long)
-    weight_BS = torch.zeros(len(rows), longest)
+    reply_BS = torch.zeros(len(rows), longest, dtype=torch.bool)
     for number, row in enumerate(rows):
         ids_BS[number, : len(row.ids)] = torch.tensor(row.ids)
-        weight_BS[number, : row.reply] = PROMPT_WEIGHT
-        weight_BS[number, row.reply : len(row.ids)] = 1.0
-    return ids_BS, weight_BS
+        reply_BS[number, row.reply : len(row.ids)] = True
+    return ids_BS, reply_BS

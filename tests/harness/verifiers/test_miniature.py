@@ -15,7 +15,7 @@ from harness.data.word_problems import word_problems
 from harness.sections.verifier import MiniatureVerifier
 from harness.verifiers.miniature import corpus
 from harness.verifiers.miniature.build import build
-from harness.verifiers.miniature.documents import PROMPT_WEIGHT, Document, batches, documents
+from harness.verifiers.miniature.documents import Document, batches, documents
 from harness.verifiers.miniature.families import FAMILIES, Family
 from harness.verifiers.miniature.tokenizer import train_tokenizer
 from harness.verifiers.sources import source_sha256
@@ -111,15 +111,15 @@ def test_qwen_puts_an_empty_thought_unless_it_is_to_think(tokenizers: dict[str, 
     assert thinking.endswith("assistant\n")
 
 
-def test_padding_weighs_nothing_and_every_token_comes_once() -> None:
+def test_padding_is_no_reply_and_every_token_of_a_reply_comes_once() -> None:
     rows = [Document(list(range(1, 5 + number)), 2) for number in range(17)]
-    seen = 0
-    for ids_BS, weight_BS in batches(rows, 40, 0):
+    replies = 0
+    for ids_BS, reply_BS in batches(rows, 40, 0):
         assert ids_BS.numel() <= 40
-        assert ((ids_BS == 0) == (weight_BS == 0)).all()
-        assert (weight_BS[:, :2] == PROMPT_WEIGHT).all()
-        seen += int((weight_BS > 0).sum())
-    assert seen == sum(len(row.ids) for row in rows)
+        assert not (reply_BS & (ids_BS == 0)).any()
+        assert not reply_BS[:, :2].any()
+        replies += int(reply_BS.sum())
+    assert replies == sum(len(row.ids) - row.reply for row in rows)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
