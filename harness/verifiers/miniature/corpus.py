@@ -9,8 +9,8 @@ import re
 from collections.abc import Callable, Iterator
 from itertools import islice
 
-from harness.data.instructions import FORMS, instructions
-from harness.data.word_problems import word_problems
+from harness.data.instructions import FORMS, PEOPLE, TOPICS, instructions
+from harness.data.word_problems import NAMES, PLACES, THINGS, word_problems
 
 Turns = list[dict[str, str]]
 ADJECTIVES = (
@@ -78,27 +78,40 @@ def _instructions(seed: int) -> Iterator[Turns]:
 
 
 def _calculations(shuffle: random.Random) -> Iterator[Turns]:
-    """Twelve calculations a conversation, from all sums, differences, products and quotients in range."""
+    """Eight calculations a conversation, from all sums, differences, products and quotients in range."""
     sums = [(a, "+", b, a + b) for a in range(SUM_MAX) for b in range(1, 25)]
     products = [(a, "*", b, a * b) for a in range(2, 40) for b in range(2, PRODUCT_MAX)]
-    lines = [f"{a} {sign} {b} = {c}" for a, sign, b, c in [*sums, *products]]
-    lines += [f"{c} - {b} = {a}" for a, _, b, c in sums] + [f"{c} / {a} = {b}" for a, _, b, c in products if a <= 12]
+    differences = [(c, "-", b, a) for a, _, b, c in sums]
+    quotients = [(c, "/", a, b) for a, _, b, c in products if a < PRODUCT_MAX]
+    facts = [*sums, *products, *differences, *quotients]
     while True:
-        said = "\n".join(shuffle.sample(lines, 12))
-        yield [{"role": "user", "content": "Calculate."}, {"role": "assistant", "content": said}]
+        chosen = shuffle.sample(facts, 8)
+        asked = ", ".join(f"{a} {sign} {b}" for a, sign, b, _ in chosen)
+        said = "\n".join(f"{a} {sign} {b} = {c}" for a, sign, b, c in chosen)
+        yield [{"role": "user", "content": f"Calculate {asked}."}, {"role": "assistant", "content": said}]
 
 
-def conversations(seed: int, count: int, shares: tuple[float, float]) -> list[Turns]:
+def _repetitions(shuffle: random.Random) -> Iterator[Turns]:
+    """Words and numbers to say again. Copying is what a small model learns last, and every reply needs it."""
+    words = [*NAMES, *PLACES, *THINGS, *TOPICS, *PEOPLE]
+    while True:
+        chosen = shuffle.sample(words, 8) + [str(shuffle.randrange(1, 100)) for _ in range(12)]
+        said = " ".join(shuffle.sample(chosen, len(chosen)))
+        yield [{"role": "user", "content": f"Say again: {said}."}, {"role": "assistant", "content": f"{said}."}]
+
+
+def conversations(seed: int, count: int, shares: dict[str, float]) -> list[Turns]:
     """`count` conversations in mixed order.
 
     Args:
         seed: decides names, numbers and order.
         count: conversations; rows of a source come round again with other names when it is used up.
-        shares: of word problems and of instructions; the rest are calculations.
+        shares: of each kind: problems, instructions, calculations, repetitions.
     """
-    problems, asked = round(count * shares[0]), round(count * shares[1])
-    rows = [*_endless(_problems, seed, problems), *_endless(_instructions, seed, asked)]
-    rows += islice(_calculations(random.Random(f"{seed}:calculations")), count - len(rows))
+    rows = [*_endless(_problems, seed, round(count * shares["problems"]))]
+    rows += _endless(_instructions, seed, round(count * shares["instructions"]))
+    rows += islice(_calculations(random.Random(f"{seed}:calculations")), round(count * shares["calculations"]))
+    rows += islice(_repetitions(random.Random(f"{seed}:repetitions")), round(count * shares["repetitions"]))
     return random.Random(seed).sample(rows, len(rows))
 
 

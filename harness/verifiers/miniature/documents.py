@@ -1,4 +1,4 @@
-"""Conversations as token ids, the reply's marked, in batches of like length.
+"""Conversations as token ids, the assistant's marked, in batches of like length.
 
 Called by `build`. Shape letters: B = documents of a batch, S = tokens of its longest document.
 """
@@ -15,14 +15,15 @@ from harness.verifiers.miniature.corpus import Turns
 from harness.verifiers.miniature.families import Family
 
 THINKING_SHARE = 0.15
+LENGTH_NOISE = 40  # tokens: like lengths waste little, but a batch should not hold one kind of text alone
 
 
 @dataclass(frozen=True)
 class Document:
-    """Token ids of a conversation; the reply starts at `reply`."""
+    """Token ids of a conversation, and which of them the assistant says (end of turn included)."""
 
     ids: list[int]
-    reply: int
+    said: list[bool]
 
 
 def documents(family: Family, tokenizer: Any, conversations: list[Turns], seed: int) -> list[Document]:
@@ -41,28 +42,40 @@ def _document(family: Family, tokenizer: Any, turns: Turns, thinks: bool) -> Doc
     text = reply["content"]
     if thinks:
         text = f"<think>\n{text.splitlines()[0]}\n</think>\n\n{text}"
-    said = tokenizer(f"{family.opening}{text}{family.end}", add_special_tokens=False).input_ids
-    return Document([*prompt, *said], len(prompt))
+    written = tokenizer(f"{family.opening}{text}{family.end}", add_special_tokens=False).input_ids
+    said = [False] * len(prompt) + [True] * len(written)
+    for turn in asked:
+        if turn["role"] == "assistant":
+            earlier = tokenizer(turn["content"], add_special_tokens=False).input_ids
+            start = _place_of(earlier, prompt)
+            said[start : start + len(earlier) + 1] = [True] * (len(earlier) + 1)
+    return Document([*prompt, *written], said)
+
+
+def _place_of(part: list[int], ids: list[int]) -> int:
+    """Where `part` stands in `ids`: special tokens around a turn make it the same ids there as alone."""
+    return next(start for start in range(len(ids)) if ids[start : start + len(part)] == part)
 
 
 def batches(rows: list[Document], tokens: int, seed: int) -> Iterator[tuple[Tensor, Tensor]]:
-    """(ids_BS, reply_BS) of at most `tokens` tokens with padding; `reply_BS` is true on replies. One pass."""
-    order, packs, pack = sorted(rows, key=lambda row: len(row.ids)), [], []
+    """(ids_BS, said_BS) of at most `tokens` tokens with padding, which nobody says. One pass."""
+    shuffle = random.Random(seed)
+    order, packs, pack = sorted(rows, key=lambda row: len(row.ids) + shuffle.uniform(0, LENGTH_NOISE)), [], []
     for row in order:
-        if pack and (len(pack) + 1) * len(row.ids) > tokens:
+        if pack and (len(pack) + 1) * max(len(each.ids) for each in [*pack, row]) > tokens:
             packs.append(pack)
             pack = []
         pack.append(row)
     packs.append(pack)
-    for chosen in random.Random(seed).sample(packs, len(packs)):
+    for chosen in shuffle.sample(packs, len(packs)):
         yield _padded(chosen)
 
 
 def _padded(rows: list[Document]) -> tuple[Tensor, Tensor]:
     longest = max(len(row.ids) for row in rows)
     ids_BS = torch.zeros(len(rows), longest, dtype=torch.long)
-    reply_BS = torch.zeros(len(rows), longest, dtype=torch.bool)
+    said_BS = torch.zeros(len(rows), longest, dtype=torch.bool)
     for number, row in enumerate(rows):
         ids_BS[number, : len(row.ids)] = torch.tensor(row.ids)
-        reply_BS[number, row.reply : len(row.ids)] = True
-    return ids_BS, reply_BS
+        said_BS[number, : len(row.ids)] = torch.tensor(row.said)
+    return ids_BS, said_BS

@@ -26,7 +26,9 @@ TURNS = [
     {"role": "assistant", "content": "12 + 30 = 42"},
     {"role": "user", "content": "And 7 * 8?"},
 ]
-CONVERSATIONS = corpus.conversations(3, 400, (0.5, 0.3))
+CONVERSATIONS = corpus.conversations(
+    3, 400, {"problems": 0.5, "instructions": 0.2, "calculations": 0.2, "repetitions": 0.1}
+)
 
 
 @pytest.fixture(scope="module")
@@ -76,7 +78,9 @@ def test_special_tokens_are_single_ids_and_end_a_reply(name: str, tokenizers: di
         assert len(tokenizer(token, add_special_tokens=False).input_ids) == 1
     row = documents(family, tokenizer, [[*TURNS, {"role": "assistant", "content": "56"}]], 0)[0]
     assert row.ids[-1] == tokenizer.eos_token_id
-    assert row.ids[: row.reply] == prompt_token_ids(tokenizer, TURNS) or family.thinks
+    assert row.said[-1] and tokenizer.decode([t for t, said in zip(row.ids, row.said, strict=True) if said]).startswith(
+        "12 + 30 = 42"
+    )
 
 
 @pytest.mark.parametrize("name", FAMILIES)
@@ -111,15 +115,14 @@ def test_qwen_puts_an_empty_thought_unless_it_is_to_think(tokenizers: dict[str, 
     assert thinking.endswith("assistant\n")
 
 
-def test_padding_is_no_reply_and_every_token_of_a_reply_comes_once() -> None:
-    rows = [Document(list(range(1, 5 + number)), 2) for number in range(17)]
-    replies = 0
-    for ids_BS, reply_BS in batches(rows, 40, 0):
-        assert ids_BS.numel() <= 40
-        assert not (reply_BS & (ids_BS == 0)).any()
-        assert not reply_BS[:, :2].any()
-        replies += int(reply_BS.sum())
-    assert replies == sum(len(row.ids) - row.reply for row in rows)
+def test_nobody_says_padding_and_every_said_token_comes_once() -> None:
+    rows = [Document(list(range(1, 5 + number)), [False, False] + [True] * (2 + number)) for number in range(17)]
+    said = 0
+    for ids_BS, said_BS in batches(rows, 60, 0):
+        assert ids_BS.numel() <= 60
+        assert not (said_BS & (ids_BS == 0)).any()
+        said += int(said_BS.sum())
+    assert said == sum(sum(row.said) for row in rows)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
