@@ -5,7 +5,7 @@ with the same `sampling_fields`.
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
@@ -76,10 +76,15 @@ class Chat:
     """A server's /v1/chat/completions, asked for greedy replies of at most `max_new_tokens` tokens.
 
     A prompt that is a text goes to /v1/completions instead: no chat template, for tasks that are published that way.
+    So do turns where `render` makes a text of them: the engine renders some families by rules of its own.
     """
 
-    def __init__(self, url: str, model: str, max_new_tokens: int, seed: int, logprobs: bool = False) -> None:
-        self.url, self.body = url, {"model": model, "max_completion_tokens": max_new_tokens, "return_token_ids": True}
+    def __init__(
+        self, url: str, model: str, max_new_tokens: int, seed: int, logprobs: bool = False,
+        render: Callable[[Sequence[dict[str, str]]], str] | None = None,
+    ) -> None:  # fmt: skip
+        self.url, self.render = url, render
+        self.body = {"model": model, "max_completion_tokens": max_new_tokens, "return_token_ids": True}
         self.body |= sampling_fields(seed)
         if logprobs:
             self.body |= {"logprobs": True, "top_logprobs": TOP_LOGPROBS, "return_tokens_as_token_ids": True}
@@ -87,9 +92,12 @@ class Chat:
     def _request(self, prompt: Prompt, stop: Sequence[str]) -> tuple[str, dict[str, Any]]:
         """Route and body."""
         body = self.body | ({"stop": list(stop)} if stop else {})
-        if not isinstance(prompt, str):
+        if not isinstance(prompt, str) and self.render is None:
             return "chat/completions", body | {"messages": list(prompt)}
-        return "completions", body | {"prompt": prompt, "max_tokens": body.pop("max_completion_tokens")}
+        text = prompt if isinstance(prompt, str) or self.render is None else self.render(prompt)
+        candidates = body.pop("top_logprobs", None)
+        body |= {"prompt": text, "max_tokens": body.pop("max_completion_tokens")}
+        return "completions", body | ({"logprobs": candidates} if candidates else {})
 
     def ask(self, client: httpx.Client, prompt_id: str, prompt: Prompt, stop: Sequence[str] = ()) -> Answer:
         """One reply. A refusal (status 4xx) is final; a failed connection or status 5xx is tried again.
@@ -137,7 +145,7 @@ class Chat:
 def _answer(prompt_id: str, response: dict[str, Any], latency_s: float) -> Answer:
     choice = response["choices"][0]
     message = choice.get("message") or {"content": choice.get("text")}
-    tokens = (choice.get("logprobs") or {}).get("content") or []
+    tokens = _tokens(choice.get("logprobs") or {})
     detail = (response.get("metrics") or {}).get("speculative_decoding")
     return Answer(
         prompt_id,
@@ -155,6 +163,16 @@ def _answer(prompt_id: str, response: dict[str, Any], latency_s: float) -> Answe
         },
         spec_sums=_sums(detail),
     )  # fmt: skip
+
+
+def _tokens(logprobs: dict[str, Any]) -> list[dict[str, Any]]:
+    """The entries of /v1/chat/completions; those of /v1/completions in the same form, which have no text."""
+    if "content" in logprobs:
+        return logprobs["content"] or []
+    return [
+        {"top_logprobs": [{"token": token, "logprob": value} for token, value in (candidates or {}).items()]}
+        for candidates in logprobs.get("top_logprobs") or []
+    ]
 
 
 def _sums(detail: dict[str, Any] | None) -> tuple[int, int, int] | None:

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 REQUEST_LIMIT_S = 120.0  # on average over a load: a server that hangs must not hold the run for ever
 STOP_LIMIT_S = 60.0  # and GuideLLM's own end, after the last request
 
-Prompt = tuple[str, Sequence[dict[str, str]]]
+Prompt = tuple[str, Sequence[dict[str, str]] | str]  # id, and turns or a text that has its template already
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ def measure_latency(
         url: the server's base URL.
         model: name that requests carry.
         tokenizer: folder with the tokenizer; GuideLLM asks for one, though tokens are counted by the server.
-        prompts: (id, messages) to send once in each load. The caller has warmed the server up.
+        prompts: to send once in each load. The caller has warmed the server up.
         settings: section `latency` of the reproduction.
         seed: for the sampling fields and the bootstrap.
         resamples: bootstrap draws over requests.
@@ -117,6 +117,8 @@ def _load(
         "kind": "openai_http", "target": url, "model": model, "max_tokens": max_new_tokens, "timeout": TIMEOUT_S,
         "http2": False, "extras": {"body": sampling_fields(seed)},
     }  # fmt: skip
+    if isinstance(prompts[0][1], str):
+        backend["request_format"] = "/v1/completions"
     limit_s = arrivals.limit_s(len(prompts))
     spec = {
         "backend": backend,
@@ -124,7 +126,7 @@ def _load(
         "seed": {"kind": "static", "value": seed},  # the same arrivals for every variant
         "constraints": [{"kind": "max_requests", "count": len(prompts)}, {"kind": "max_duration", "seconds": limit_s}],
         "tokenizer": {"kind": "huggingface_auto", "model": tokenizer},
-        "data": [{"kind": "in_memory_dict_list", "data": [{"messages": list(messages)} for _, messages in prompts]}],
+        "data": [{"kind": "in_memory_dict_list", "data": [_row(prompt) for _, prompt in prompts]}],
         "outputs": [],
     }
     running = benchmark_generative_text(BenchmarkScenario(spec=spec), progress=False)
@@ -135,6 +137,10 @@ def _load(
     requests = [benchmark.requests for benchmark in report.benchmarks]
     done = [request for group in requests for request in group.successful]
     return done, [request for group in requests for request in (*group.errored, *group.incomplete)]
+
+
+def _row(prompt: Sequence[dict[str, str]] | str) -> dict[str, Any]:
+    return {"prompt": prompt} if isinstance(prompt, str) else {"messages": list(prompt)}
 
 
 def summarise(
@@ -149,7 +155,7 @@ def summarise(
     if not done:
         errors = [request.info.error for request in failed] or ["no request was sent"]
         raise RuntimeError(f"latency at {arrivals.name()}: none of {len(prompts)} requests succeeded: {errors[0]}")
-    ids = {json.dumps(list(messages), sort_keys=True): prompt_id for prompt_id, messages in prompts}
+    ids = {json.dumps(_row(prompt), sort_keys=True): prompt_id for prompt_id, prompt in prompts}
     records = sorted((_record(request, ids) for request in done), key=lambda record: record["id"])
     failures = len(prompts) - len(records)
     tokens, seconds = [r["output_tokens"] for r in records], [r["latency_s"] for r in records]
@@ -186,14 +192,15 @@ def _record(request: "GenerativeRequestStats", ids: dict[str, str]) -> dict[str,
 
     `verify_steps` is the server's own count of steps that drafted; None where nothing drafts.
     """
-    messages = json.loads(request.request_args or "{}")["body"]["messages"]
+    body = json.loads(request.request_args or "{}")["body"]
+    sent = {key: body[key] for key in ("prompt", "messages") if key in body}
     timings = request.info.timings
     tokens, chunks = request.output_tokens or 0, timings.token_iterations
     first_s, last_s = timings.first_token_iteration or 0.0, timings.last_token_iteration or 0.0
     span_ms = (last_s - first_s) * 1000
     drafting = (request.response_metrics or {}).get("speculative_decoding") or {}
     return {
-        "id": ids[json.dumps(messages, sort_keys=True)],
+        "id": ids[json.dumps(sent, sort_keys=True)],
         "output_tokens": tokens,
         "latency_s": round(request.request_latency or 0.0, 5),
         "ttft_ms": round(request.time_to_first_token_ms or 0.0, 3),

@@ -43,6 +43,7 @@ class Measurement:
         self.settings, self.variant, self.verifier, self.prompts, self.out = settings, variant, verifier, prompts, out
         self.evaluate = settings.evaluate
         self.draft_tokens = settings.expected.num_speculative_tokens
+        self.render = prompts.render if settings.serve.chat_template == "client" else None
         self.ready_s = time.monotonic()
 
     def write(self, name: str, content: dict[str, Any], seed: int | None) -> None:
@@ -52,7 +53,7 @@ class Measurement:
 
     def chat(self, server: "Server", max_new_tokens: int, logprobs: bool = False) -> Chat:
         """A client for `server`."""
-        return Chat(server.url, server.model_name, max_new_tokens, self.evaluate.seed, logprobs)
+        return Chat(server.url, server.model_name, max_new_tokens, self.evaluate.seed, logprobs, self.render)
 
     def check(self, server: "Server") -> None:
         """Refuse a server that is not what was meant, or that cannot take the longest request.
@@ -128,10 +129,13 @@ class Measurement:
             raise RuntimeError(f"{self.variant}: every request of the latency warm-up failed: {warmed[0].error}")
         log(f"{self.variant}: latency of {len(chosen)} requests at concurrency {settings.concurrency}")
         found = measure_latency(
-            server.url, server.model_name, str(self.verifier), chosen, settings, self.evaluate.seed,
+            server.url, server.model_name, str(self.verifier), self._rendered(chosen), settings, self.evaluate.seed,
             self.evaluate.bootstrap_resamples,
         )  # fmt: skip
         self.write("latency.json", found | {"checks_s": round(time.monotonic() - self.ready_s, 2)}, self.evaluate.seed)
+
+    def _rendered(self, prompts: Sequence[tuple[str, Any]]) -> list[tuple[str, Any]]:
+        return [(key, self.render(messages) if self.render else messages) for key, messages in prompts]
 
 
 def _import_tools() -> None:

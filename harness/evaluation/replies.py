@@ -38,6 +38,10 @@ class Prompts:
         self.messages = {row["id"]: with_system_turn(row["messages"], system_prompt) for row in rows}
         self.token_ids = {key: prompt_token_ids(tokenizer, messages) for key, messages in self.messages.items()}
 
+    def render(self, messages: Sequence[dict[str, str]]) -> str:
+        """The text of a conversation up to where the reply starts, special tokens written out."""
+        return self.tokenizer.apply_chat_template(list(messages), add_generation_prompt=True, tokenize=False)
+
     def longest_tokens(self) -> int:
         """Length of the longest prompt."""
         return max(map(len, self.token_ids.values()))

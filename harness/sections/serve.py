@@ -14,6 +14,9 @@ class Serve(Strict):
     max_model_len: int = Field(ge=16, description="use the longest prompt plus reply, in tokens")
     max_num_seqs: int = Field(ge=1, description="use 1 or more requests at once")
     kv_cache_gb: float = Field(1.0, gt=0, description="give the KV cache of the CPU backend in GB")
+    chat_template: Literal["server", "client"] = Field(
+        "server", description="use server, or client where the engine has a rendering of its own (gpt-oss)"
+    )
     port: int | None = Field(None, ge=1024, le=65535, description="leave it out for any free port")
     ready_timeout_s: float = Field(300.0, gt=0, description="wait at most this long for the server")
 
