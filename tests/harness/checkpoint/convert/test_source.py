@@ -5,7 +5,8 @@ import json
 import pytest
 import torch
 
-from harness.checkpoint.convert.source import open_source
+from harness.checkpoint.convert import source as sources
+from harness.checkpoint.convert.source import open_source, verifier_folder
 from harness.errors import UserError
 from tests.harness.checkpoint.convert import foreign_models as foreign
 
@@ -90,3 +91,19 @@ def test_what_is_neither_a_folder_nor_on_the_hub_is_said_so(tmp_path, monkeypatc
     for name in ("someone/draft", str(tmp_path / "nowhere")):
         with pytest.raises(UserError, match=r"neither a folder nor a hub id|no such folder"):
             open_source(name)
+
+
+def test_of_a_verifier_on_the_hub_only_the_shards_with_its_tables_and_final_norm_are_fetched(tmp_path, monkeypatch):
+    asked = []
+    monkeypatch.setattr(sources, "_download", lambda name, revision, patterns: asked.append(patterns) or tmp_path)
+    where = {
+        "model.embed_tokens.weight": "a", "model.layers.0.input_layernorm.weight": "b", "model.norm.weight": "c",
+        "model.layers.1.self_attn.k_norm.weight": "d", "lm_head.weight": "a",
+    }  # fmt: skip
+    index = tmp_path / "model.safetensors.index.json"
+    index.write_text(json.dumps({"weight_map": where}))
+    assert verifier_folder("someone/model") == tmp_path
+    assert "*.json" in asked[0] and asked[1] == ("a", "c")
+    index.unlink()
+    verifier_folder("someone/model")
+    assert asked[-1] == ("model.safetensors",)
