@@ -20,7 +20,9 @@ from harness.checkpoint.convert.source import Source, open_source, verifier_fold
 from harness.checkpoint.findings import Finding, Subject, VerifierFacts
 from harness.checkpoint.lint import accepting, lint
 from harness.checkpoint.reading import SINGLE_FILE
+from harness.checkpoint.release import Record, weight_hashes, write_record
 from harness.checkpoint.verifier_facts import read_facts
+from harness.checkpoint.writing import RECORD
 from harness.errors import UserError
 from harness.files import file_sha256, replacing_folder, write_json
 from harness.provenance import collect
@@ -118,7 +120,7 @@ def _check_place(out: Path) -> None:
     """Only a folder that holds a conversion and nothing else is replaced."""
     if not out.is_dir() or not any(out.iterdir()):
         return
-    others = sorted({path.name for path in out.iterdir()} - {"config.json", SINGLE_FILE, REPORT})
+    others = sorted({path.name for path in out.iterdir()} - {"config.json", SINGLE_FILE, REPORT, RECORD})
     if others or not (out / REPORT).exists():
         raise UserError(f"{out}: holds {', '.join(others) or 'another checkpoint'}. Fix: give a new folder")
 
@@ -189,3 +191,5 @@ def _write(out: Path, content: dict[str, Any], tensors: dict[str, Tensor], repor
         save_file(whole, partial / SINGLE_FILE, metadata={"format": "pt"})
         write_json(partial / "config.json", content)
         write_json(partial / REPORT, report)
+        origin = {key: report[key] for key in ("source", "layout", "versions", "finished_at")}
+        write_record(partial, Record(weights_sha256=weight_hashes(partial), source=origin))

@@ -3,7 +3,6 @@
 A `.bin` file is a pickle: it is read for tensors alone, and whatever else it holds stops the conversion.
 """
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
+from harness.checkpoint.hub import asking, is_hub_id
 from harness.checkpoint.reading import read_object
 from harness.errors import UserError
 from harness.files import file_sha256
@@ -49,19 +49,11 @@ class Source:
 
 def _download(name: str, revision: str | None, patterns: tuple[str, ...]) -> Path:
     from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
-    try:
+    if not is_hub_id(name):
+        raise UserError(f"{name}: no such folder, and no hub id. Fix: correct it")
+    with asking(name):
         return Path(snapshot_download(name, revision=revision, allow_patterns=list(patterns)))
-    except HFValidationError:
-        raise UserError(f"{name}: neither a folder nor a hub id. Fix: correct it") from None
-    except HfHubHTTPError as error:
-        status = error.response.status_code if error.response is not None else "no"
-        raise UserError(f"{name}: the hub answered with status {status}. Fix: check the id, or log in") from None
-    except (LocalEntryNotFoundError, ConnectionError):
-        offline = os.environ.get("HF_HUB_OFFLINE", "0") not in ("", "0")
-        cause = "HF_HUB_OFFLINE is set and the cache does not hold it" if offline else "the hub cannot be reached"
-        raise UserError(f"{name}: no such folder, and {cause}. Fix: give a folder, or connect once") from None
 
 
 def verifier_folder(name: str, revision: str | None = None) -> Path:

@@ -12,6 +12,7 @@ from algorithms.foreign import plain_name
 from harness.checkpoint import __main__ as command
 from harness.checkpoint import read_checkpoint
 from harness.checkpoint.convert.layouts import LAYOUTS
+from harness.checkpoint.release import read_record
 from harness.errors import UserError
 from harness.files import file_sha256
 from harness.verifiers.weights import load_weights
@@ -48,6 +49,8 @@ def test_the_report_says_where_every_tensor_went(folder, tmp_path, monkeypatch, 
     assert report["source"]["sha256"]["model.safetensors"] == file_sha256(path / "model.safetensors")
     assert report["verifier"] == {"name": "models/toy", "config_sha256": file_sha256(folder / "config.json")}
     assert "torch" in report["versions"] and str(tmp_path) not in json.dumps(report)
+    record = read_record(out)
+    assert record is not None and record.says_where_from and record.source["layout"] == "specforge-eagle3"
     printed = capsys.readouterr().out
     assert "fc.bias: all zeros: it adds nothing" in printed and f"serve it: vllm serve {out}" in printed
 
