@@ -1,24 +1,27 @@
 # `make reproduce` and `make test` set up everything first, from nothing. Second runs reuse what is there.
-#   NAME=smollm2_135m   the reproduction, a folder under reproductions/      SMOKE=1       its small version
-#   BACKEND=cpu|cuda    which lock under requirements/                       PYTHON=...    the interpreter to build with
+#   NAME=smollm2_135m   the reproduction, a folder under reproductions/      SMOKE=1 MINI=1   its small version, its miniature
+#   BACKEND=cpu|cuda    which lock under requirements/                       PYTHON=...       the interpreter to build with
 
 NAME ?= smollm2_135m
 BACKEND ?= cpu
 PYTHON ?=
 SMOKE ?=
+MINI ?=
 ARGS ?=
 VENV := $(if $(filter cpu,$(BACKEND)),.venv,.venv-$(BACKEND))
-TARGET := reproduce_$(NAME)$(if $(filter-out 0,$(SMOKE)),_smoke)
+SCALE := $(if $(filter-out 0,$(SMOKE)),smoke,$(if $(filter-out 0,$(MINI)),mini,full))
+TARGET := reproduce_$(NAME)$(filter-out _full,_$(SCALE))
 RUN := $(VENV)/bin/python
 LOCKS := $(addprefix requirements/,install.sh $(BACKEND).lock torch-cpu.txt uv.txt verifier.txt)
 export BACKEND
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 
-.PHONY: help setup doctor reproduce smoke test test-slow test-all lint lock
+.PHONY: help setup doctor plan reproduce smoke test test-slow test-all lint lock
 .NOTPARALLEL:
 
 help:
-	@echo 'make reproduce [NAME=... SMOKE=1 BACKEND=cuda]   set up, then train, serve, measure and report one verifier'
+	@echo 'make reproduce [NAME=... SMOKE=1 MINI=1 BACKEND=cuda]   set up, then train, serve, measure and report one verifier'
+	@echo 'make plan [NAME=...]                             what it takes, step by step'
 	@echo 'make smoke                                       the same in small'
 	@echo 'make test | test-slow | test-all [ARGS=...]      set up, then the tests'
 	@echo 'make setup | doctor | lint | lock                environment, its check, static checks, new locks'
@@ -33,12 +36,16 @@ $(VENV)/.ready: $(LOCKS)
 $(LOCKS):
 
 doctor: setup
-	@$(RUN) -m harness.doctor $(NAME)
+	@$(RUN) -m harness.doctor $(NAME) --scale $(SCALE)
+
+plan: setup
+	@$(RUN) -m harness.plan $(NAME) --scale $(SCALE)
 
 # A run that was killed leaves its lock; it is let go of only when no live run holds it.
 reproduce: setup
 	@$(RUN) -m harness.runlock
-	@$(RUN) -m harness.doctor $(NAME)
+	@$(RUN) -m harness.preflight $(NAME) --scale $(SCALE)
+	@$(RUN) -m harness.doctor $(NAME) --scale $(SCALE)
 	@echo '[run] snakemake --cores all $(TARGET)'
 	@$(RUN) -m snakemake --cores all $(TARGET) $(ARGS)
 

@@ -1,5 +1,6 @@
 """Targets: `reproduce_<name>` for every folder under reproductions/, with `_smoke` or `_mini` where it has that section;
-`gate_<name>` judges that run against its committed baseline, `gate` every run that has one.
+`plan_<name>` says what it takes; `gate_<name>` judges that run against its committed baseline, `gate` every run that
+has one.
 
 Run from the repository root, for example `snakemake --cores all reproduce_smollm2_135m`. The steps are in harness/rules/;
 profiles/default/ is read by itself. Without a target it prints the targets.
@@ -27,7 +28,10 @@ rule help:
         text="\n  ".join(
             [
                 "targets:",
-                *(f"reproduce_{target}, gate_{target}" for target in RUNS),
+                *(
+                    f"reproduce_{target}, plan_{target}, gate_{target}"
+                    for target in RUNS
+                ),
                 "gate",
             ]
         ),
@@ -35,20 +39,16 @@ rule help:
         "printf '%s\\n' {params.text:q} | tee {log:q}"
 
 
-for target in RUNS:
-
-    rule:
-        name:
-            f"reproduce_{target}"
-        input:
-            f"results/{target}/report/gates_met",
-
-
+include: "harness/rules/targets.smk"
 include: "harness/rules/prepare.smk"
 include: "harness/rules/train.smk"
 include: "harness/rules/measure.smk"
 include: "harness/rules/report.smk"
 include: "harness/rules/gate.smk"
+
+
+onstart:
+    refuse_what_cannot_run()
 
 
 onsuccess:

@@ -4,6 +4,8 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, PositiveFloat
 
+from algorithms.work import Head, Matrix, Pack, Sizes, Work, layer_matrices
+
 LossName = Literal["kl_div", "reverse_kl", "jsd", "ce", "tv", "nla", "lk_hybrid"]
 
 
@@ -29,6 +31,35 @@ class DraftConfig(BaseModel):
     def loss_weights(self) -> dict[str, float]:
         """The loss as a weighted sum: weight by name."""
         return {self.loss: 1.0} if isinstance(self.loss, str) else dict(self.loss)
+
+    def work(self, sizes: Sizes, pack: Pack) -> Work:
+        """What one training step on `pack` computes."""
+        raise NotImplementedError
+
+    def _fusion(self, sizes: Sizes, pack: Pack) -> Matrix:
+        """The matrix that makes one state of the verifier's states."""
+        return Matrix(sizes.aux_layers * sizes.hidden, sizes.hidden, pack.tokens, reads_input=True)
+
+    def _head(self, sizes: Sizes, rows: float, targets: float) -> Head:
+        vocabulary = self.draft_vocab_size or sizes.vocabulary
+        return Head(sizes.hidden, vocabulary, rows, min(rows, targets), self.train_head)
+
+    def _seen(self, pack: Pack) -> float:
+        """Tokens that a row's attention computes: those that a mask hides are computed too."""
+        return min(pack.document_tokens, self.sliding_window or pack.document_tokens)
+
+    def _feedback_work(self, sizes: Sizes, pack: Pack, rows: float, tables: float = 0.0) -> Work:
+        """A draft that reads [embedding; state]: all tokens give keys, the last layer's `rows` go further."""
+        inner = self.intermediate_size or sizes.intermediate
+        matrices, query_rows = [self._fusion(sizes, pack)], 0.0
+        for layer in range(self.layers):
+            last = layer == self.layers - 1
+            here = rows if last else rows - pack.reply_tokens + pack.tokens
+            inputs = sizes.hidden * (2 if layer == 0 else 1)
+            matrices += layer_matrices(sizes, inner, inputs, rows - pack.reply_tokens + pack.tokens, here)
+            query_rows += here
+        attention = (query_rows, self._seen(pack), sizes.query)
+        return Work.of(matrices, attention, self._head(sizes, rows, pack.reply_tokens), tables)
 
 
 class MaskedConfig(DraftConfig):

@@ -18,6 +18,7 @@ def disagreements(run: "Reproduction") -> Iterator[str]:
     yield from _no_room(run)
     yield from _starts_from_itself(run)
     yield from _unmet_gates(run)
+    yield from _does_not_fit_the_verifier(run)
     if run.gates.speedup_c1_min and 1 not in run.evaluate.latency.concurrency:
         asked = run.evaluate.latency.concurrency
         yield f"gates.speedup_c1_min: evaluate.latency.concurrency = {asked} has no 1. Fix: add it there"
@@ -81,3 +82,24 @@ def _starts_from_itself(run: "Reproduction") -> Iterator[str]:
         start = knobs.get("init_from")
         if start and start.rstrip("/").endswith(f"results/{run.target}/drafts/{name}"):
             yield f"algorithms.{name}.init_from = {start}: is what this training makes. Fix: name another checkpoint"
+
+
+def _does_not_fit_the_verifier(run: "Reproduction") -> Iterator[str]:
+    """What the stated sizes of the verifier, where they are stated, do not allow."""
+    parallel, gpus = run.serve.tensor_parallel_size, run.needs.gpus
+    if parallel > max(gpus, 1):
+        yield f"serve.tensor_parallel_size = {parallel}: needs.gpus = {gpus}. Fix: ask for {parallel} GPUs, or lower it"
+    if run.plan is None:
+        return
+    size = run.plan.verifier
+    if run.capture.aux_layers[-1] >= size.layers:
+        ids = run.capture.aux_layers
+        yield f"capture.aux_layers = {ids}: plan.verifier.layers = {size.layers}. Fix: use ids below {size.layers}"
+    if size.attention_heads % parallel:
+        heads = f"plan.verifier.attention_heads = {size.attention_heads}"
+        yield f"serve.tensor_parallel_size = {parallel}: does not divide {heads}. Fix: use a divisor"
+    for name, knobs in run.algorithms.items():
+        for key in ("draft_vocab_size", "mask_token_id"):
+            if (value := knobs.get(key)) is not None and value > size.vocab_size - (key == "mask_token_id"):
+                told = f"plan.verifier.vocab_size = {size.vocab_size}"
+                yield f"algorithms.{name}.{key} = {value}: {told}. Fix: use a smaller number"

@@ -18,6 +18,7 @@ from harness.recipes import REPRODUCTIONS, at_scale, read_recipe, reproduction_n
 from harness.sections.base import Strict
 from harness.sections.data import Data
 from harness.sections.evaluate import Evaluate, Gates
+from harness.sections.plan import Plan
 from harness.sections.serve import Ngram, Serve
 from harness.sections.training import Capture, Training
 from harness.sections.verifier import Needs, Verifier, VerifierCheck
@@ -41,6 +42,7 @@ class Reproduction(Strict):
     ngram: Ngram
     evaluate: Evaluate
     gates: Gates = Field(default_factory=Gates)
+    plan: Plan | None = Field(None, description="give the verifier's sizes and mean lengths, or leave it out")
 
     @property
     def target(self) -> str:

@@ -26,6 +26,7 @@ from rich.table import Table
 from harness.config import load_reproduction
 from harness.errors import USER_ERROR_EXIT_CODE, UserError, run_command
 from harness.provenance import hardware
+from harness.recipes import SCALES
 from harness.runlock import LOCKS, holder_pid
 from harness.sections.verifier import Needs
 from harness.serving.environment import is_cpu_build, preloads
@@ -198,8 +199,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m harness.doctor", description=__doc__)
     parser.add_argument("name", nargs="?", default="smollm2_135m", help="the reproduction that is meant to run")
     parser.add_argument("--backend", default=os.environ.get("BACKEND", "cpu"), help="cpu or cuda; default $BACKEND")
+    parser.add_argument("--scale", choices=SCALES, default="full", help="default full")
     arguments = parser.parse_args()
-    checks = examine(arguments.backend, load_reproduction(arguments.name).needs)
+    checks = examine(arguments.backend, load_reproduction(arguments.name, arguments.scale).needs)
     # Wide enough that a command in the last column is never folded where there is no terminal.
     show(checks, Console(width=None if sys.stdout.isatty() else 160))
     missing = [check for check in checks if check.state == "missing"]

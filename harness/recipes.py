@@ -12,7 +12,7 @@ from harness.yamlfile import read_yaml
 REPRODUCTIONS = Path("reproductions")
 SCALES = ("full", "smoke", "mini")
 # A miniature is another model on another machine: of these sections nothing of the full recipe holds for it.
-REPLACED_IN_MINI = ("verifier", "verifier_checks", "needs", "algorithms", "gates")
+REPLACED_IN_MINI = ("verifier", "verifier_checks", "needs", "algorithms", "gates", "plan")
 
 
 def reproduction_names(folder: Path = REPRODUCTIONS) -> list[str]:
@@ -35,7 +35,7 @@ def merge(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
 
 
 def read_recipe(name: str, folder: Path = REPRODUCTIONS) -> dict[str, Any]:
-    """`<folder>/<name>/reproduction.yaml` over `<folder>/<like>.yaml`, with its sections `smoke` and `mini`.
+    """`<folder>/<name>/reproduction.yaml` over `<folder>/<like>.yaml`, whose `smoke` and `mini` are taken with its own.
 
     Raises:
         UserError: no such reproduction, or a file that is none.
@@ -55,7 +55,8 @@ def read_recipe(name: str, folder: Path = REPRODUCTIONS) -> dict[str, Any]:
     if not below.is_file():
         known = ", ".join(sorted(each.stem for each in folder.glob("*.yaml"))) or "none"
         raise UserError(f"{path}: like = {like!r}: there is no {below}. Fix: leave it out, or use one of: {known}")
-    return merge(read_yaml(below), content)
+    shared = {key: value for key, value in read_yaml(below).items() if key not in SCALES or key in content}
+    return merge(shared, content)
 
 
 def scales_of(recipe: dict[str, Any]) -> list[str]:

@@ -1,4 +1,4 @@
-"""What the Snakefile needs beside the rules: the interpreter of the steps, and what to tell a person when a run ends.
+"""What the Snakefile needs beside the rules: the interpreter of the steps, and what to tell a person.
 
 Called by `harness/rules/common.smk` and the Snakefile's `onerror` and `onsuccess`.
 """
@@ -7,8 +7,11 @@ import os
 import re
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from difflib import get_close_matches
 from pathlib import Path
+
+from harness.errors import UserError
 
 TAIL_LINES = 15
 TAIL_BYTES = 16_384
@@ -56,6 +59,17 @@ def _gate_pages(arguments: Sequence[str]) -> list[str]:
 
 def _again(arguments: Sequence[str]) -> str:
     return shlex.join(["snakemake", *arguments[1:]])
+
+
+def check_targets(arguments: Sequence[str], known: Iterable[str]) -> None:
+    """Raises `UserError` for a target that there is none of, with those that there are."""
+    names = list(known)
+    for wanted in _targets(arguments):
+        if wanted not in names:
+            near = get_close_matches(wanted, names, n=1)
+            fix = f"use reproduce_{near[0]}" if near else "use one of these"
+            listed = "".join(f"\n  reproduce_{name}" for name in names)
+            raise UserError(f"reproduce_{wanted}: no such target. Fix: {fix}; the targets are:{listed}")
 
 
 def advice_on_failure(snakemake_logs: Sequence[str], arguments: Sequence[str]) -> str:

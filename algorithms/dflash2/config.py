@@ -5,6 +5,7 @@ from typing import Self
 from pydantic import Field, model_validator
 
 from algorithms.dflash import config as dflash
+from algorithms.work import Matrix, Pack, Sizes, Work
 
 # The name that vLLM reports for this algorithm (contract 1.4).
 ENGINE_METHOD = dflash.ENGINE_METHOD
@@ -34,3 +35,12 @@ class Config(dflash.Config):
             said = f"conv_kernel_size = {self.conv_kernel_size}: a block has {rows} rows (speculative_tokens + 1)"
             raise ValueError(f"{said}. Fix: use {rows} or less")
         return self
+
+    def work(self, sizes: Sizes, pack: Pack) -> Work:
+        """DFlash's blocks, two convolutions a layer, and the selector's projection; its tables cost no product."""
+        rows = min(self.max_anchors, pack.reply_tokens) * self.block_size
+        kernels = 2 * self.conv_kernel_size * (sizes.hidden // self.conv_group_size)
+        more = [Matrix(sizes.hidden, kernels, rows)] * (2 * self.layers)
+        more.append(Matrix(sizes.hidden, self.selector_rank, rows))
+        tables = 2 * sizes.vocabulary * self.selector_rank
+        return self._block_work(sizes, pack, self.block_size, self.block_size - 1, more, tables)

@@ -1,10 +1,12 @@
 """Settings of DSpark in a reproduction (`algorithms: dspark:`)."""
 
+from dataclasses import replace
 from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
 from algorithms.dflash.config import BlockConfig
+from algorithms.work import Matrix, Pack, Sizes, Work
 
 # The name that vLLM reports for this algorithm (contract 1.4).
 ENGINE_METHOD = "dspark"
@@ -45,3 +47,17 @@ class Config(BlockConfig):
             fix = f"use block_size {tokens + self.block_size - most}" + (f", or {most}" if most else "")
             raise ValueError(f"speculative_tokens = {tokens}: {said}. Fix: {fix}")
         return self
+
+    def work(self, sizes: Sizes, pack: Pack) -> Work:
+        """Blocks at the anchors; the Markov head adds its own product to every scored row's logits."""
+        vocabulary = self.draft_vocab_size or sizes.vocabulary
+        scored = min(self.max_anchors, pack.reply_tokens) * self.drafts_of_block
+        markov = Matrix(self.markov_rank, vocabulary, scored)
+        plain = self._block_work(
+            sizes,
+            pack,
+            self.block_size,
+            self.drafts_of_block,
+            tables=(sizes.vocabulary + vocabulary) * self.markov_rank,
+        )
+        return replace(plain, head_flop=plain.head_flop + markov.flop)

@@ -5,6 +5,7 @@ from typing import Literal, Self
 from pydantic import Field, model_validator
 
 from algorithms.settings import DraftConfig
+from algorithms.work import Pack, Sizes, Work
 
 # The name that vLLM reports for this algorithm (contract 1.4).
 ENGINE_METHOD = "eagle3"
@@ -26,3 +27,7 @@ class Config(DraftConfig):
         if self.norm_before_fc and self.fc_norm:
             raise ValueError("fc_norm = true: the server would apply norm_before_fc as well. Fix: use one of them")
         return self
+
+    def work(self, sizes: Sizes, pack: Pack) -> Work:
+        """Every reply token goes through the draft once for each unrolled step."""
+        return self._feedback_work(sizes, pack, pack.reply_tokens * self.ttt_steps)

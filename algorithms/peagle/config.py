@@ -5,6 +5,7 @@ from typing import Literal, Self
 from pydantic import Field, model_validator
 
 from algorithms.settings import MaskedConfig
+from algorithms.work import Pack, Sizes, Work
 
 # The name that vLLM reports for this algorithm (contract 1.4): it serves it as EAGLE-3 that drafts in parallel.
 ENGINE_METHOD = "eagle3"
@@ -33,3 +34,10 @@ class Config(MaskedConfig):
             fix = f"use at most {self.num_depths}, or more num_depths"
             raise ValueError(f"speculative_tokens = {self.speculative_tokens}: {said}. Fix: {fix}")
         return self
+
+    def work(self, sizes: Sizes, pack: Pack) -> Work:
+        """Every reply token at depth 0, then the share of the drawn ones that each depth keeps."""
+        drawn = min(self.max_anchors, pack.reply_tokens)
+        deeper = sum(max(self.sample_ratio**depth, self.sample_ratio_min) for depth in range(1, self.num_depths))
+        tables = sizes.vocabulary * sizes.hidden if self.train_embedding else 0
+        return self._feedback_work(sizes, pack, pack.reply_tokens + drawn * deeper, tables)

@@ -50,11 +50,13 @@ class EngineSize:
         longest_prompt: tokens of the longest prompt.
         longest_row: tokens of the longest prompt with its longest reply.
         max_num_seqs: replies at once.
+        tensor_parallel_size: GPUs that hold the model together.
     """
 
     longest_prompt: int
     longest_row: int
     max_num_seqs: int
+    tensor_parallel_size: int = 1
 
 
 def cache_bytes(config: dict[str, Any], size: EngineSize, dtype_bytes: int) -> int:
@@ -94,6 +96,7 @@ class Engine:
             # Whole prompts, each computed once and for itself: every position of every row passes the tap.
             enable_prefix_caching=False, enable_chunked_prefill=False, max_num_batched_tokens=max(window, 2048),
             enforce_eager=True, async_scheduling=False, disable_log_stats=True, generation_config="vllm",
+            tensor_parallel_size=size.tensor_parallel_size,
             worker_extension_cls=TAP, **cpu,
         )  # fmt: skip
         self._engine = LLMEngine.from_engine_args(arguments)

@@ -18,7 +18,12 @@ from harness.files import file_sha256, json_sha256, read_jsonl
 from harness.progress import log
 
 # These change how fast, how safely or under which title replies are made, not what a shard holds.
-NOT_IN_KEY: dict[str, Any] = {"capture": {"max_num_seqs", "preflight_rows"}, "dropped_share_max": True, "scale": True}
+NOT_IN_KEY: dict[str, Any] = {
+    "capture": {"max_num_seqs", "preflight_rows"},
+    "dropped_share_max": True,
+    "scale": True,
+    "tensor_parallel_size": True,
+}
 
 
 @dataclass(frozen=True)

@@ -113,7 +113,8 @@ def _start(job: Job) -> Engine | None:
     number_bytes = getattr(torch, settings.dtype).itemsize
     longest_row = max(map(job.row_length, prompts))
     longest_prompt = max(len(prompt.token_ids) for prompt in prompts)
-    size = EngineSize(longest_prompt, longest_row, min(settings.capture.max_num_seqs, len(prompts)))
+    together = min(settings.capture.max_num_seqs, len(prompts))
+    size = EngineSize(longest_prompt, longest_row, together, settings.tensor_parallel_size)
     state_bytes = len(job.layer_ids) * job.config["hidden_size"] * number_bytes
     cache = cache_bytes(job.config, size, number_bytes)
     weights = sum(path.stat().st_size for path in job.verifier.glob("*.safetensors"))

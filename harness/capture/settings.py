@@ -20,6 +20,7 @@ class CaptureSettings(Strict):
     dropped_share_max: float = Field(0.05, ge=0, le=1, description="fail when a larger share of rows is dropped")
     max_model_len: int = Field(ge=16, description="use the longest prompt plus reply, in tokens, as the server does")
     dtype: Literal["bfloat16", "float32"] = Field("bfloat16", description="use the server's: bfloat16 or float32")
+    tensor_parallel_size: int = Field(1, ge=1, description="spread the verifier over this many GPUs")
     seed: int = Field(0, ge=0, description="use a whole number from 0; it matters for a temperature above 0 only")
     scale: Literal["full", "smoke", "mini"]
 
@@ -30,5 +31,6 @@ def capture_settings(reproduction: Reproduction) -> dict[str, Any]:
     return CaptureSettings(
         capture=reproduction.capture, reply=data.reply, system_prompt=data.system_prompt,
         min_supervised_tokens=data.min_supervised_tokens, dropped_share_max=data.dropped_share_max,
-        max_model_len=serve.max_model_len, dtype=serve.dtype, seed=data.seed, scale=reproduction.scale,
+        max_model_len=serve.max_model_len, dtype=serve.dtype,
+        tensor_parallel_size=serve.tensor_parallel_size, seed=data.seed, scale=reproduction.scale,
     ).model_dump()  # fmt: skip

@@ -7,7 +7,14 @@ from harness import slices
 from harness.config import load_all
 from harness.errors import USER_ERROR_EXIT_CODE, UserError
 from harness.codeversion import versions
-from harness.workflow import advice_on_failure, own_python_first, reports_of
+from harness.planning import planned_disk_mb, planned_minutes
+from harness.preflight import require
+from harness.workflow import (
+    advice_on_failure,
+    check_targets,
+    own_python_first,
+    reports_of,
+)
 
 own_python_first()
 
@@ -20,9 +27,21 @@ try:
             f"--config {sorted(config)[0]}: is read by no step. Fix: set it in reproductions/<name>/reproduction.yaml"
         )
     RUNS = load_all()
+    check_targets(sys.argv, RUNS)
 except UserError as error:
     print(f"error: {error}", file=sys.stderr)
     sys.exit(USER_ERROR_EXIT_CODE)
+
+
+def refuse_what_cannot_run():
+    """End the run before its first job where this machine is too small for one of its targets."""
+    jobs = [job for job in workflow.dag.needrun_jobs() if "gpu" in job.rule.resources]
+    try:
+        for target in sorted({job.wildcards.target for job in jobs}):
+            require(RUNS[target])
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(USER_ERROR_EXIT_CODE)
 
 
 def settings_for(step, *names):
@@ -50,6 +69,36 @@ def needs(field, factor=1):
     def amount(wildcards):
         run = RUNS[wildcards.get("target") or wildcards.model]
         return int(getattr(run.needs, field) * factor)
+
+    return amount
+
+
+def minutes(step, least, *names):
+    """Time limit of a step: twice what is planned, and at least `least`."""
+
+    def amount(wildcards):
+        run = RUNS[wildcards.get("target") or wildcards.model]
+        return planned_minutes(run, step, least, *(wildcards[name] for name in names))
+
+    return amount
+
+
+def one_gpu(wildcards):
+    return min(1, RUNS[wildcards.target].needs.gpus)
+
+
+def engine_gpus(wildcards):
+    """GPUs that hold the verifier together."""
+    run = RUNS[wildcards.target]
+    return run.serve.tensor_parallel_size if run.needs.gpus else 0
+
+
+def disk_mb(step):
+    """Disk that a step fills."""
+
+    def amount(wildcards):
+        run = RUNS[wildcards.get("target") or wildcards.model]
+        return planned_disk_mb(run, step, int(run.needs.disk_gb * 1000))
 
     return amount
 

@@ -19,10 +19,10 @@ rule measure:
     threads: ALL_CORES
     resources:
         timed=1,
-        gpu=needs("gpus"),
+        gpu=engine_gpus,
         mem_mb=needs("memory_gb", 1000),
         disk_mb=500,
-        runtime=240,
+        runtime=minutes("measure", 240, "variant"),
     params:
         code=code_of("harness.evaluation.measure"),
         settings=settings_for(slices.measure, "variant"),
@@ -76,7 +76,7 @@ rule parity:
     threads: ALL_CORES
     resources:
         timed=1,
-        gpu=needs("gpus"),
+        gpu=engine_gpus,
         mem_mb=needs("memory_gb", 1000),
         disk_mb=10,
         runtime=120,

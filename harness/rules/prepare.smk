@@ -12,8 +12,8 @@ rule verifier:
     resources:
         timed=1,
         mem_mb=needs("memory_gb", 1000),
-        disk_mb=2000,
-        runtime=30,
+        disk_mb=disk_mb("verifier"),
+        runtime=minutes("verifier", 30),
     params:
         code=code_of("harness.verifiers.__main__"),
         settings=settings_for(slices.verifier),
@@ -64,10 +64,10 @@ rule capture:
     threads: ALL_CORES
     resources:
         timed=1,
-        gpu=needs("gpus"),
+        gpu=engine_gpus,
         mem_mb=needs("memory_gb", 1000),
-        disk_mb=needs("disk_gb", 1000),
-        runtime=240,
+        disk_mb=disk_mb("capture"),
+        runtime=minutes("capture", 240),
     params:
         code=code_of("harness.capture.__main__"),
         settings=settings_for(slices.capture),

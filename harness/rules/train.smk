@@ -18,10 +18,10 @@ rule train:
     threads: ALL_CORES
     resources:
         timed=1,
-        gpu=needs("gpus"),
+        gpu=one_gpu,
         mem_mb=needs("memory_gb", 1000),
         disk_mb=2000,
-        runtime=1440,
+        runtime=minutes("train", 1440, "algorithm"),
     params:
         code=code_of("harness.training.__main__", "algorithms.{algorithm}.algorithm"),
         settings=settings_for(slices.training, "algorithm"),
@@ -52,7 +52,9 @@ rule lint:
         disk_mb=10,
         runtime=30,
     params:
-        code=code_of("harness.checkpoint.lint_command", "algorithms.{algorithm}.algorithm"),
+        code=code_of(
+            "harness.checkpoint.lint_command", "algorithms.{algorithm}.algorithm"
+        ),
         verifier=verifier_folder,
     shell:
         """

@@ -13,6 +13,7 @@ class Serve(Strict):
     dtype: Literal["bfloat16", "float32"] = Field("bfloat16", description="use bfloat16 or float32")
     max_model_len: int = Field(ge=16, description="use the longest prompt plus reply, in tokens")
     max_num_seqs: int = Field(ge=1, description="use 1 or more requests at once")
+    tensor_parallel_size: int = Field(1, ge=1, description="spread the verifier over this many GPUs")
     kv_cache_gb: float = Field(1.0, gt=0, description="give the KV cache of the CPU backend in GB")
     chat_template: Literal["server", "client"] = Field(
         "server", description="use server, or client where the engine has a rendering of its own (gpt-oss)"

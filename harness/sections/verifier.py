@@ -64,3 +64,11 @@ class Needs(Strict):
     disk_gb: float = Field(gt=0, description="give the free disk that the run takes in GB")
     gpus: int = Field(0, ge=0, description="use 0 for a run on CPU")
     gpu_memory_gb: float = Field(0.0, ge=0, description="give the memory of each GPU in GB")
+    instead: str | None = Field(None, description="name the reproduction whose miniature stands for this one")
+
+    @property
+    def text(self) -> str:
+        """All of it in words."""
+        count = f"{self.gpus} GPU{'s' if self.gpus > 1 else ''}" if self.gpus else "no GPU"
+        gpus = f"{count} of {self.gpu_memory_gb:g} GB" if self.gpus else count
+        return f"{self.cores} cores, {self.memory_gb:g} GB of memory, {self.disk_gb:,g} GB of disk, {gpus}"

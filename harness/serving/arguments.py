@@ -57,6 +57,8 @@ def _options(serve: Serve, port: int) -> dict[str, str]:
         # A request takes no sampling defaults from the model's own files.
         "--generation-config": "vllm",
     }
+    if serve.tensor_parallel_size > 1:
+        options["--tensor-parallel-size"] = str(serve.tensor_parallel_size)
     if is_cpu_build():
         # A stated size spares the profiling pass and the claim on 92% of the memory.
         options["--kv-cache-memory-bytes"] = str(int(serve.kv_cache_gb * 2**30))

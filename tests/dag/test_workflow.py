@@ -2,6 +2,8 @@
 
 import itertools
 import os
+import re
+import resource
 import shutil
 import signal
 import subprocess
@@ -28,11 +30,40 @@ def test_without_a_target_the_targets_are_listed(toy: Toy):
 
 
 def test_a_dry_run_of_every_target_is_clean_and_leaves_no_file(toy: Toy):
-    before = toy.files()
+    before, spent = toy.files(), resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
     done = toy.snakemake("-n", *(f"reproduce_{target}" for target in [*load_all(), "toy"]))
     assert done.returncode == 0, done.stdout
     assert "Error" not in done.stdout and "Warning" not in done.stdout
     assert toy.files() == before
+    assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - spent < 20, "seconds for all targets together"
+    for rule, of_large in {"capture": 4, "train": 1, "measure": 4}.items():
+        for target, gpus in {"llama3_70b": of_large, "toy": 0}.items():
+            assert f"gpu={gpus}," in _resources(done.stdout, rule, target), (rule, target)
+
+
+def _resources(told: str, rule: str, target: str) -> str:
+    """The resources of the first job of a rule for a target in the text of a dry run."""
+    jobs = re.findall(rf"rule {rule}:\n((?:    .*\n)*)", told)
+    job = next(job for job in jobs if re.search(rf"wildcards: target={target}\b", job))
+    return job.partition("resources: ")[2]
+
+
+@pytest.mark.slow
+def test_a_machine_that_is_too_small_is_told_before_the_first_job(toy: Toy):
+    toy.replace(REPRODUCTION, "  disk_gb: 5", "  disk_gb: 5e7")
+    done = toy.snakemake("--cores", "1", TARGET)
+    assert done.returncode == 2 and "Traceback" not in done.stdout
+    assert "reproduce_toy_smoke: this machine cannot run it:" in done.stdout
+    assert "disk: 50,000,000 GB needed" in done.stdout and "reproduce_smollm2_135m" in done.stdout
+    assert not toy.ran() and not (toy.root / "results").exists()
+    assert toy.snakemake("-n", TARGET).returncode == 0, "looking is allowed anywhere"
+
+
+@pytest.mark.slow
+def test_a_target_that_there_is_none_of_is_answered_with_those_that_there_are(toy: Toy):
+    done = toy.snakemake("-n", "reproduce_toi")
+    assert done.returncode == 2 and "reproduce_toi: no such target. Fix: use reproduce_toy;" in done.stdout
+    assert "\n  reproduce_qwen3_8b_mini\n" in done.stdout
 
 
 def test_every_step_runs_once_and_then_nothing_is_left_to_do(finished_toy: Toy):

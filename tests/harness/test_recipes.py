@@ -93,12 +93,13 @@ def test_a_miniature_without_a_verifier_of_its_own_is_refused(tmp_path: Path):
 
 def test_what_recipes_share_lies_below_each(tmp_path: Path):
     own = ("verifier", "verifier_checks", "algorithms")
-    _write(tmp_path / "shared.yaml", {key: GOOD[key] for key in GOOD if key not in own})
-    recipe = {"like": "shared", "training": {"epochs": 9}, **{key: GOOD[key] for key in own}}
+    _write(tmp_path / "shared.yaml", {key: GOOD[key] for key in GOOD if key not in own} | {"mini": MINI})
+    recipe = {"like": "shared", "training": {"epochs": 9}, "smoke": {}, **{key: GOOD[key] for key in own}}
     _write(tmp_path / "mine" / "reproduction.yaml", recipe)
     loaded = load_all(tmp_path)
-    assert list(loaded) == ["mine", "mine_smoke"]
+    assert list(loaded) == ["mine", "mine_smoke"], "it has no mini of its own"
     assert loaded["mine"].training.epochs == 9
+    assert loaded["mine_smoke"].data.reply.max_new_tokens == GOOD["smoke"]["data"]["reply"]["max_new_tokens"]
     assert loaded["mine"].training.tokens_per_step == GOOD["training"]["tokens_per_step"]
 
 

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.workflow import advice_on_failure, failed_steps, reports_of, tail
+from harness.errors import UserError
+from harness.workflow import advice_on_failure, check_targets, failed_steps, reports_of, tail
 
 SNAKEMAKE_LOG = """\
 rule train:
@@ -58,3 +59,11 @@ def test_advice_names_the_step_shows_the_end_and_repeats_the_command(tmp_path: P
 def test_reports_are_named_only_where_there_is_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
     assert reports_of(["snakemake", "reproduce_a", "--cores", "1"]) == []
+
+
+def test_an_unknown_target_is_answered_with_the_nearest_and_all_that_there_are():
+    known = ["qwen3_8b", "qwen3_8b_mini", "toy"]
+    check_targets(["snakemake", "-n", "reproduce_toy", "results/x"], known)
+    with pytest.raises(UserError, match=r"reproduce_qwen3_8: no such target\. Fix: use reproduce_qwen3_8b;") as caught:
+        check_targets(["snakemake", "reproduce_qwen3_8"], known)
+    assert str(caught.value).splitlines()[1:] == [f"  reproduce_{name}" for name in known]

@@ -1,0 +1,19 @@
+"""What a person asks for: `reproduce_<name>` and `plan_<name>`."""
+
+for target, run in RUNS.items():
+
+    rule:
+        name:
+            f"reproduce_{target}"
+        input:
+            f"results/{target}/report/gates_met",
+
+    rule:
+        name:
+            f"plan_{target}"
+        log:
+            f"logs/{target}/plan.log",
+        params:
+            of=f"{run.name} --scale {run.scale}",
+        shell:
+            "python -m harness.plan {params.of} 2>&1 | tee {log:q}"
