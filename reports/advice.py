@@ -4,10 +4,11 @@ Called by `reports.page`. Every sentence follows from rows and their intervals: 
 interval lies above 1, and two drafts whose intervals overlap are not told apart.
 """
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from reports.beside import Beside, all_beside, theirs_written
+from reports.beside import Beside, all_beside, all_elsewhere, theirs_written
 from reports.collect import BASE, Run
 from reports.metrics import described, spread, written
 from reports.names import benchmark_label, listed, scale_label, variant_label
@@ -156,14 +157,16 @@ def _none_faster(run: Run, choice: Choice) -> Iterator[str]:
 def _left_out(run: Run, results: Results, choice: Choice) -> Iterator[str]:
     """Faulty drafts that look faster, and drafts without a figure."""
     metric, benchmark = f"speedup_c{choice.level}", run.reproduction.evaluate.latency.benchmark
+    reasons: dict[str, list[str]] = {}
     for variant in run.drafted:
         row = results.get(variant, metric, benchmark)
-        if row is not None and row.value is not None and not is_sound(run, variant):
-            yield f"Left out: {variant_label(variant)} with {_figure(row)}, because it changes the output."
-        elif not _usable(row):
-            reason = row.note if row else "not run: no such measurement"
-            shown = f"{variant_label(variant)} with {_figure(row)}" if row and row.value else variant_label(variant)
-            yield f"Left out: {shown}, {reason}."
+        shown = f"{variant_label(variant)} with {_figure(row)}" if row and row.value else variant_label(variant)
+        if not _usable(row):
+            reasons.setdefault(row.note if row else "not run: no such measurement", []).append(shown)
+        elif not is_sound(run, variant):
+            reasons.setdefault("because it changes the output", []).append(shown)
+    for reason, told in reasons.items():
+        yield f"Left out: {listed(told, 'and')}, {reason}."
 
 
 def _lossless(run: Run, results: Results) -> Answer:
@@ -203,8 +206,9 @@ def _greedy(run: Run, faulty: list[str]) -> Iterator[str]:
 
 
 def _accuracy(run: Run, results: Results) -> Iterator[str]:
-    for task in results.measured("accuracy_flexible_difference"):
-        found = {variant: results.get(variant, "accuracy_flexible_difference", task) for variant in run.drafted}
+    metric = f"accuracy_{run.reproduction.gates.accuracy_extraction}_difference"
+    for task in results.measured(metric):
+        found = {variant: results.get(variant, metric, task) for variant in run.drafted}
         rows = {variant: row for variant, row in found.items() if row is not None and row.value is not None}
         beyond = {variant: row for variant, row in rows.items() if row.low > 0 or row.high < 0}
         label, n = benchmark_label(task), min(row.n for row in rows.values())
@@ -243,7 +247,7 @@ def _published(run: Run, results: Results) -> Answer:
     question = "How far are the figures from published ones?"
     if not run.published:
         told = f"Nobody has published figures for drafts of {run.reproduction.verifier.id} that we know of."
-        return Answer(question, "there are none for this verifier", [told])
+        return Answer(question, "there are none for this verifier", [told, *_orientation(run, results)])
     beside = all_beside(run, results)
     ours = [each for each in beside if each.ratio is not None]
     if not ours:
@@ -256,6 +260,31 @@ def _published(run: Run, results: Results) -> Answer:
     sentences = [_one_published(each) for each in nearest[:SHOWN_PUBLISHED]]
     verdict = f"{variant_label(nearest[0].item.algorithm)}: {nearest[0].verdict}"
     return Answer(question, verdict, [*sentences, f"{len(ours)} figures in all are under “Figures of others”."])
+
+
+def _orientation(run: Run, results: Results) -> Iterator[str]:
+    """The order of size on other verifiers, by the benchmark that most figures are published on."""
+    found = [each for each in all_elsewhere(run) if each.algorithm in run.training]
+    if not found:
+        return
+    counted = Counter(each.benchmark for each in found for _ in each.lengths)
+    benchmark = counted.most_common(1)[0][0]
+    told = []
+    found = [each for each in found if each.benchmark == benchmark]
+    for algorithm in dict.fromkeys(each.algorithm for each in found):
+        lengths = [length for each in found if each.algorithm == algorithm for length in each.lengths]
+        told.append(f"{variant_label(algorithm)} {min(lengths):.2f} to {max(lengths):.2f}")
+    yield (
+        f"For the order of size, acceptance lengths published for other verifiers on {benchmark_label(benchmark)}: "
+        f"{listed(told, 'and')}."
+    )
+    rows = [results.get(v, "acceptance_length", b) for v in run.training for b in results.measured("acceptance_length")]
+    ours = [row.value for row in rows if row is not None and row.value is not None]
+    if ours:
+        yield (
+            f"Here they lie between {min(ours):.2f} and {max(ours):.2f}: another verifier, other prompts, and drafts "
+            f"that learnt from {run.manifest.rows:,} replies."
+        )
 
 
 def _one_published(found: Beside) -> str:

@@ -29,8 +29,9 @@ class Beside:
 
     @property
     def value(self) -> float | None:
-        """The published figure where it is one number."""
-        return float(self.item.value) if isinstance(self.item.value, int | float) else None
+        """The published figure; of several by position, the first."""
+        first = self.item.value[0] if isinstance(self.item.value, list) and self.item.value else self.item.value
+        return float(first) if isinstance(first, int | float) else None
 
     @property
     def ratio(self) -> tuple[float, float | None, float | None] | None:
@@ -58,8 +59,13 @@ def all_beside(run: Run, results: Results) -> list[Beside]:
     return sorted(found, key=lambda each: each.ours is None)
 
 
-def _conditions(item: Published) -> dict[str, Any]:
-    return item.conditions if isinstance(item.conditions, dict) else {}
+def stated(item: Published) -> dict[str, Any]:
+    """The stated conditions of a published figure, with draft, draft tokens (`k`) and temperature among them."""
+    held = dict(item.conditions) if isinstance(item.conditions, dict) else {}
+    if item.conditions and not held:
+        held = {"": item.conditions}
+    named = {"draft": item.draft, "k": item.k, "temperature": item.temperature}
+    return {key: value for key, value in (named | held).items() if value is not None}
 
 
 def benchmark_of(item: Published) -> str:
@@ -70,15 +76,15 @@ def benchmark_of(item: Published) -> str:
 
 def _metric_of(run: Run, item: Published) -> str | None:
     """Our name of the metric; None for what we do not measure."""
-    held = _conditions(item)
+    held = stated(item)
     if item.metric in ("acceptance_length", "acceptance_length_threshold"):
         return "acceptance_length"
-    if item.metric == "acceptance_rate_first_position":
+    if item.metric in ("acceptance_rate_first_position", "acceptance_rate_per_position"):
         return "acceptance_rate_position_1"
     if item.metric == "speedup":
         levels = sorted(run.latency[run.reproduction.variants[0]].concurrency, key=int)
-        stated = held.get("concurrency", held.get("batch_size"))
-        return f"speedup_c{stated or levels[0]}"
+        level = held.get("concurrency", held.get("batch_size"))
+        return f"speedup_c{level or levels[0]}"
     if item.metric.removesuffix("_threshold").endswith(ACCURACY):
         return "accuracy_flexible"
     return None
@@ -103,7 +109,7 @@ def _why_absent(run: Run, item: Published, metric: str, benchmark: str) -> str:
 
 def _differs(run: Run, item: Published, row: Row) -> Iterator[str]:
     """What is not alike on the two sides, gravest first."""
-    held = _conditions(item)
+    held = stated(item)
     ours, theirs = run.reproduction.verifier.id, item.verifier
     if run.scale != "full":
         yield f"a {'miniature' if run.scale == 'mini' else 'smoke run'} here"
@@ -112,7 +118,7 @@ def _differs(run: Run, item: Published, row: Row) -> Iterator[str]:
     if item.quality in FLOORS:
         yield "a floor of a test there, not a measurement"
     if item.algorithm in run.training:
-        yield f"draft {item.draft or 'not named'} there, ours learnt from {run.manifest.rows:,} replies"
+        yield f"draft {held.get('draft', 'not named')} there, ours learnt from {run.manifest.rows:,} replies"
     if row.base in ("acceptance_length", "speedup", "acceptance_rate_position"):
         yield from _decoding(run, item, held)
     if row.base == "speedup":
@@ -121,14 +127,14 @@ def _differs(run: Run, item: Published, row: Row) -> Iterator[str]:
 
 def _decoding(run: Run, item: Published, held: dict[str, Any]) -> Iterator[str]:
     drafted = run.acceptance[item.algorithm].num_speculative_tokens if item.algorithm in run.acceptance else 0
-    if item.k is None:
+    if "k" not in held:
         yield "draft tokens per step not stated there"
-    elif item.k != drafted:
-        yield f"{item.k} draft tokens per step there, {drafted} here"
-    if item.temperature is None:
+    elif held["k"] != drafted:
+        yield f"{held['k']} draft tokens per step there, {drafted} here"
+    if "temperature" not in held:
         yield "temperature not stated there"
-    elif item.temperature:
-        yield f"temperature {item.temperature:g} there, greedy here"
+    elif held["temperature"]:
+        yield f"temperature {held['temperature']:g} there, greedy here"
     if held.get("drafting"):
         yield f"{held['drafting']} there"
     if held.get("thinking") == "on":
@@ -144,6 +150,26 @@ def _decoding(run: Run, item: Published, held: dict[str, Any]) -> Iterator[str]:
 def theirs_written(found: Beside) -> str:
     """The published value as people read it; several values with strokes."""
     values = found.item.value if isinstance(found.item.value, list) else [found.item.value]
-    if found.ours is not None and found.value is not None:
-        return written(found.ours.metric, found.value)
-    return " / ".join(map(str, values))
+    known = found.ours is not None and all(isinstance(value, int | float) for value in values)
+    return " / ".join(written(found.ours.metric, value) if known else str(value) for value in values)
+
+
+@dataclass(frozen=True)
+class Elsewhere:
+    """Published acceptance lengths of one algorithm on one benchmark, for the verifier of another reproduction."""
+
+    reproduction: str
+    algorithm: str
+    benchmark: str
+    lengths: list[float]
+
+
+def all_elsewhere(run: Run) -> list[Elsewhere]:
+    """Acceptance lengths of this run's algorithms that are published for other verifiers."""
+    found: dict[tuple[str, str, str], list[float]] = {}
+    for reproduction, items in run.elsewhere.items():
+        for item in items:
+            known = item.algorithm in run.reproduction.algorithms and isinstance(item.value, int | float)
+            if known and item.metric == "acceptance_length":
+                found.setdefault((reproduction, item.algorithm, benchmark_of(item)), []).append(float(item.value))
+    return [Elsewhere(*key, sorted(lengths)) for key, lengths in sorted(found.items())]

@@ -83,10 +83,18 @@ def _rows_panel(
 
 
 def line_panel(
-    panel: Panel, metric: Metric, axis: str, lines: Mapping[int, Points], upper: Mapping[int, Points]
+    panel: Panel,
+    metric: Metric,
+    axis: str,
+    lines: Mapping[int, Points],
+    upper: Mapping[int, Points],
+    hollow: Mapping[int, Points],
 ) -> Panel:
-    """Lines over what the metric's name counts at its end; `upper` holds a second, dotted line per series."""
-    places = sorted({at for points in [*lines.values(), *upper.values()] for at in points})
+    """Lines over what the metric's name counts at its end.
+
+    `upper` holds a second, dotted line per series, `hollow` points of the metric that stands beside.
+    """
+    places = sorted({at for points in [*lines.values(), *upper.values(), *hollow.values()] for at in points})
     is_log = places[0] > 0 and places[-1] / places[0] >= LOG_FROM and axis in ("c", "r")
     scaled = {at: math.log2(at) if is_log else at for at in places}
     reach = max(scaled[places[-1]] - scaled[places[0]], 1.0)
@@ -102,6 +110,11 @@ def line_panel(
             axes.plot(
                 [scaled[at] for at in ats], values, ":", color=colour(number), marker=marker(number), markersize=3
             )
+        for number, points in hollow.items():
+            look = {"color": colour(number), "marker": marker(number), "markerfacecolor": "none", "markersize": 9}
+            rows = [points[at] for at in sorted(points)]
+            ats = [scaled[at] for at in sorted(points)]
+            axes.errorbar(ats, [row.value for row in rows], whiskers(rows), linestyle="none", **look)
         dashed(axes, metric.line)
         axes.set_xlabel(AXES[axis])
         axes.set_xticks([scaled[at] for at in places], [f"{at:g}" for at in places])
@@ -155,25 +168,34 @@ def _measured(results: Results, series: Mapping[str, int], base: str) -> list[st
 
 def _over_axes(results: Results, series: Mapping[str, int], name: str, metric: Metric) -> list[Panel]:
     """A panel per benchmark and axis: the median (or the only) figure, and the 95th percentile dotted."""
-    found: dict[tuple[str, str], dict[str, dict[str, Points]]] = {}
-    for row in results.rows:
-        told = parse(row.metric)
-        if told.base == name and told.at is not None and row.value is not None:
-            variants = found.setdefault((row.benchmark, told.axis), {})
-            variants.setdefault(row.variant, {}).setdefault(told.percentile, {})[told.at] = row
+    found, others = _points(results, name), _points(results, metric.beside) if metric.beside else {}
     made = []
     for (benchmark, axis), variants in found.items():
         shown = {variant: variants[variant] for variant in series if variant in variants}
         first = "p50" if any("p50" in kinds for kinds in shown.values()) else ""
         lines = {series[v]: kinds[first] for v, kinds in shown.items() if first in kinds}
         upper = {series[v]: kinds["p95"] for v, kinds in shown.items() if "p95" in kinds and first}
+        besides = others.get((benchmark, axis), {})
+        hollow = {series[v]: kinds[""] for v, kinds in besides.items() if v in series and "" in kinds}
         ending = ", median and 95th percentile (dotted)" if upper else ""
+        ending += f", {METRICS[metric.beside].label.lower()} (hollow)" if hollow else ""
         unit = f", {metric.unit}" if metric.unit in ("ms", "s") else ""
         over = f" by {AXES[axis]}" if axis in ("k", "r") else ""
         panel = Panel(_slug(name, axis, benchmark), f"{metric.label}{unit}{over}{ending}, {benchmark_label(benchmark)}")
         if lines:
-            made.append(line_panel(panel, metric, axis, lines, upper))
+            made.append(line_panel(panel, metric, axis, lines, upper, hollow))
     return made
+
+
+def _points(results: Results, name: str) -> dict[tuple[str, str], dict[str, dict[str, Points]]]:
+    """Rows of a metric by (benchmark, axis), variant, percentile and place on the axis."""
+    found: dict[tuple[str, str], dict[str, dict[str, Points]]] = {}
+    for row in results.rows:
+        told = parse(row.metric)
+        if told.base == name and told.at is not None and row.value is not None:
+            variants = found.setdefault((row.benchmark, told.axis), {})
+            variants.setdefault(row.variant, {}).setdefault(told.percentile, {})[told.at] = row
+    return found
 
 
 def _by_category(results: Results, series: Mapping[str, int], name: str, metric: Metric) -> list[Panel]:

@@ -39,8 +39,8 @@ class Cost:
 class Run:
     """All result files of one run. Dictionaries go by variant; `provenance` and `sha256` by path inside `folder`.
 
-    `steps` holds, by source, the accepted tokens of every verify step of every reply; `extras` what the optional
-    checks left, by path.
+    `elsewhere` holds published figures for other verifiers, by reproduction. `steps` holds, by source, the accepted
+    tokens of every verify step of every reply; `extras` what the optional checks left, by path.
     """
 
     folder: Path
@@ -48,6 +48,7 @@ class Run:
     sources: formats.SourcesFile
     manifest: formats.Manifest
     published: list[formats.Published]
+    elsewhere: dict[str, list[formats.Published]]
     servers: dict[str, formats.ServerFile] = field(default_factory=dict)
     steps: dict[str, dict[str, list[list[int]]]] = field(default_factory=dict)
     acceptance: dict[str, formats.AcceptanceFile] = field(default_factory=dict)
@@ -151,7 +152,7 @@ def read_published(path: Path) -> list[formats.Published]:
     if not path.exists():
         return []
     try:
-        content = yaml.safe_load(_text(path)) or []
+        content = yaml.load(_text(path), Loader=yaml.CSafeLoader) or []
     except yaml.YAMLError as error:
         raise _fault(path, f"not YAML ({str(error).splitlines()[0]})", "correct it") from None
     try:
@@ -161,6 +162,13 @@ def read_published(path: Path) -> list[formats.Published]:
         raise _fault(
             path, f"{'.'.join(map(str, first['loc']))}: {first['msg'].lower()}", "correct that entry"
         ) from None
+
+
+def _published_elsewhere(reproductions: Path, name: str) -> dict[str, list[formats.Published]]:
+    """Figures of others for the verifiers of the other reproductions, by reproduction."""
+    others = sorted(path for path in reproductions.glob("*/published.yaml") if path.parent.name != name)
+    found = {path.parent.name: read_published(path) for path in others}
+    return {reproduction: items for reproduction, items in found.items() if items}
 
 
 def read_costs(folder: Path) -> list[Cost]:
@@ -197,6 +205,7 @@ def load_run(folder: Path, name: str, reproductions: Path = REPRODUCTIONS) -> Ru
         sources=reader.read("prompts/sources.json", formats.SourcesFile),
         manifest=reader.read("capture/manifest.json", formats.Manifest),
         published=read_published(reproductions / name / "published.yaml"),
+        elsewhere=_published_elsewhere(reproductions, name),
         costs=read_costs(folder / "benchmarks"),
     )
     for variant in reproduction.variants:

@@ -19,7 +19,8 @@ SECTIONS = (
     ("further_acceptance", "Further figures of acceptance"), ("further_sampling", "At a temperature above 0"),
     ("accuracy", "Accuracy"), ("parity", "From validation to serving"), ("training", "Training"), ("data", "Prompts"),
     ("capture", "Captured replies"), ("costs", "What each step took"),
-    ("published", "Figures of others"), ("not_run", "Not run"), ("all_figures", "All figures"),
+    ("published", "Figures of others"),
+    ("elsewhere", "Published for other verifiers"), ("not_run", "Not run"), ("all_figures", "All figures"),
     ("provenance", "Provenance"),
 )  # fmt: skip
 NOTHING = {

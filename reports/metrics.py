@@ -24,6 +24,8 @@ class Metric:
         chart: `benchmark` for one panel with a place per benchmark, `axis` for one panel per benchmark over what the
             end of the name counts; nothing for no figure. Categories of a benchmark get a panel in both cases.
         line: value of the dashed line in the figure.
+        beside: another metric whose figures stand in the same panels as hollow points, such as measured beside
+            predicted ones.
     """
 
     label: str
@@ -34,6 +36,7 @@ class Metric:
     section: str = ""
     chart: str = ""
     line: float | None = None
+    beside: str = ""
 
     @property
     def read(self) -> str:

@@ -144,6 +144,7 @@ def _tables(run: Run, results: Results, gates: list[Gate], marks: dict[str, str]
     for of_run in (
         origins.servers,
         origins.support,
+        tables.elsewhere,
         origins.data,
         origins.capture,
         origins.costs,

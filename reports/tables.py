@@ -2,10 +2,9 @@
 
 from collections.abc import Sequence
 
-from reports.beside import all_beside, theirs_written
+from reports.beside import all_beside, all_elsewhere, stated, theirs_written
 from reports.cells import DASH, Cell, Table, figure, interval, name, numbers, plain, texts
 from reports.collect import BASE, Run
-from reports.formats import Published
 from reports.gates import MET, Gate
 from reports.metrics import count, described, duration, place, written
 from reports.names import benchmark_label, variant_label
@@ -196,18 +195,21 @@ def published(run: Run, results: Results) -> Table:
         told = [Cell(variant_label(item.algorithm)), Cell(metric), Cell(benchmark_label(item.benchmark))]
         theirs = Cell(theirs_written(found), sort=found.value)
         differs = Cell("; ".join(found.differs) or DASH)
+        conditions = "; ".join(f"{key}: {value}".removeprefix(": ") for key, value in stated(item).items())
         verdict = Cell(found.verdict or DASH, sort=found.ratio[0] if found.ratio else "")
-        table.rows.append([*told, theirs, ours, verdict, differs, Cell(conditions(item)), Cell(item.source)])
+        table.rows.append([*told, theirs, ours, verdict, differs, Cell(conditions), Cell(item.source)])
     return table
 
 
-def conditions(item: Published) -> str:
-    """The stated conditions of a published figure in one line."""
-    held = (
-        dict(item.conditions) if isinstance(item.conditions, dict) else {"": item.conditions} if item.conditions else {}
-    )
-    stated = {"draft tokens": item.k, "temperature": item.temperature, "draft": item.draft} | held
-    return "; ".join(f"{key}: {value}".removeprefix(": ") for key, value in stated.items() if value is not None)
+def elsewhere(run: Run) -> Table:
+    """Published acceptance lengths of the same algorithms on other verifiers, for the order of size."""
+    columns = texts("Reproduction", "Algorithm", "Benchmark") + numbers("From", "To", "Figures")
+    table = Table("elsewhere-table", "Published acceptance lengths for other verifiers", columns)
+    for found in all_elsewhere(run):
+        least, most = (plain(length, f"{length:.2f}") for length in (found.lengths[0], found.lengths[-1]))
+        told = [Cell(found.reproduction), name(found.algorithm), Cell(benchmark_label(found.benchmark))]
+        table.rows.append([*told, least, most, plain(len(found.lengths))])
+    return table
 
 
 def further(results: Results, section: str) -> Table:
