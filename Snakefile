@@ -18,7 +18,7 @@ wildcard_constraints:
     target="|".join(RUNS),
     model="|".join(sorted({run.model for run in RUNS.values()})),
     algorithm="|".join(algorithms.NAMES),
-    variant="|".join(["none", "ngram", *algorithms.NAMES]),
+    variant="|".join(sorted({name for run in RUNS.values() for name in run.variants})),
 
 
 rule help:
@@ -43,6 +43,7 @@ include: "harness/rules/targets.smk"
 include: "harness/rules/prepare.smk"
 include: "harness/rules/train.smk"
 include: "harness/rules/measure.smk"
+include: "harness/rules/quantise.smk"
 include: "harness/rules/report.smk"
 include: "harness/rules/gate.smk"
 

@@ -15,6 +15,8 @@ def disagreements(run: "Reproduction") -> Iterator[str]:
     yield from _listed_twice(run)
     yield from _unknown_benchmarks(run)
     yield from _unknown_variants(run)
+    yield from _unknown_algorithms(run)
+    yield from _speed_without_its_base(run)
     yield from _no_room(run)
     yield from _starts_from_itself(run)
     yield from _unmet_gates(run)
@@ -62,6 +64,33 @@ def _unmet_gates(run: "Reproduction") -> Iterator[str]:
             f"evaluate.output_match.first_tokens = {match.first_tokens}: replies have at most "
             f"evaluate.acceptance.max_new_tokens = {asked}. Fix: lower it"
         )
+
+
+def _unknown_algorithms(run: "Reproduction") -> Iterator[str]:
+    wanted = {
+        "quantised.algorithms": run.quantised.algorithms if run.quantised else [],
+        "evaluate.speed.draft_tokens": list(run.evaluate.speed.draft_tokens) if run.evaluate.speed else [],
+    }
+    for where, names in wanted.items():
+        for name in names:
+            if name not in run.algorithms:
+                yield f"{where}: {name!r} is not among algorithms. Fix: use {' or '.join(run.algorithms)}"
+
+
+def _speed_without_its_base(run: "Reproduction") -> Iterator[str]:
+    """A sweep is compared with the latency check request by request, and with the steps of the measured replies."""
+    speed, latency, acceptance = run.evaluate.speed, run.evaluate.latency, run.evaluate.acceptance
+    if speed is None:
+        return
+    if other := sorted(set(speed.concurrency) - set(latency.concurrency)):
+        yield f"evaluate.speed.concurrency: {other[0]} is not among evaluate.latency.concurrency. Fix: add it there"
+    for key, ours, theirs in (
+        ("evaluate.speed.requests", speed.requests, ("evaluate.latency.requests", latency.requests)),
+        ("evaluate.latency.max_new_tokens", latency.max_new_tokens,
+         ("evaluate.acceptance.max_new_tokens", acceptance.max_new_tokens)),
+    ):  # fmt: skip
+        if ours > theirs[1]:
+            yield f"{key} = {ours}: is above {theirs[0]} = {theirs[1]}, which evaluate.speed compares. Fix: lower it"
 
 
 def _no_room(run: "Reproduction") -> Iterator[str]:

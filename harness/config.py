@@ -19,10 +19,12 @@ from harness.sections.base import Strict
 from harness.sections.data import Data
 from harness.sections.evaluate import Evaluate, Gates
 from harness.sections.plan import Plan
-from harness.sections.serve import Ngram, Serve
+from harness.sections.serve import Baselines, Quantised, Serve
 from harness.sections.training import Capture, Training
 from harness.sections.verifier import Needs, Verifier, VerifierCheck
+from harness.serving.baselines import asked_for, missing
 
+BASE = "none"
 SettingsModel = TypeVar("SettingsModel", bound=BaseModel)
 
 
@@ -39,7 +41,8 @@ class Reproduction(Strict):
     training: Training
     algorithms: dict[str, dict[str, Any]] = Field(min_length=1, description="give at least one algorithm")
     serve: Serve
-    ngram: Ngram
+    baselines: Baselines = Field(default_factory=Baselines)
+    quantised: Quantised | None = Field(None, description="give a scheme, or leave it out")
     evaluate: Evaluate
     gates: Gates = Field(default_factory=Gates)
     plan: Plan | None = Field(None, description="give the verifier's sizes and mean lengths, or leave it out")
@@ -56,8 +59,22 @@ class Reproduction(Strict):
 
     @property
     def variants(self) -> list[str]:
-        """What is served and measured: no speculation first, then n-gram, then every algorithm."""
-        return ["none", "ngram", *self.algorithms]
+        """What is served and measured: no drafting, the baselines that run here, the algorithms, all in few bits."""
+        baselines = [name for name in asked_for(self.baselines) if missing(name) is None]
+        return [BASE, *baselines, *self.algorithms, *self.quantised_variants]
+
+    @property
+    def quantised_variants(self) -> dict[str, str]:
+        """Variants that the quantised verifier serves, each with its name without quantisation."""
+        if self.quantised is None:
+            return {}
+        return {f"{name}_{self.quantised.scheme}": name for name in (BASE, *self.quantised.algorithms)}
+
+    def base_of(self, variant: str) -> str:
+        """The same verifier without drafting: its greedy replies are those that `variant` must give."""
+        if self.quantised is None or variant not in self.quantised_variants:
+            return BASE
+        return f"{BASE}_{self.quantised.scheme}"
 
 
 def validate(model: type[SettingsModel], content: Any, source: str) -> SettingsModel:

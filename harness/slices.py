@@ -8,11 +8,18 @@ from typing import Any
 
 import algorithms
 from harness.capture.settings import capture_settings
-from harness.config import Reproduction
-from harness.evaluation.settings import Expected, match_settings, measure_settings, parity_settings
+from harness.config import BASE, Reproduction
+from harness.evaluation.settings import (
+    Expected,
+    match_settings,
+    measure_settings,
+    parity_settings,
+    speed_settings,
+    sweep_settings,
+)
 from harness.sections.base import Strict
 from harness.sections.data import Reply
-from harness.serving.arguments import ngram_config
+from harness.serving.baselines import asked_for, speculative_config
 
 
 def _plain(content: Any) -> Any:
@@ -54,17 +61,20 @@ def training(reproduction: Reproduction, algorithm: str) -> dict[str, Any]:
 def measure(reproduction: Reproduction, variant: str) -> dict[str, Any]:
     """For `harness.evaluation measure` of one variant, with what its server must report of itself.
 
-    What only `match` and the report read is the same for every measurement.
+    What only `match`, `speed` and the report read is the same for every measurement.
     """
     evaluate = reproduction.evaluate
     latency = evaluate.latency.model_copy(update={"others_cpu_share_max": 1.0, "machine_drift_max": 1.0})
-    evaluate = evaluate.model_copy(update={"near_tie_nats": 1.0, "output_match": None, "latency": latency})
+    evaluate = evaluate.model_copy(
+        update={"near_tie_nats": 1.0, "output_match": None, "speed": None, "latency": latency}
+    )
     reproduction = reproduction.model_copy(update={"evaluate": evaluate})
-    if variant == "none":
+    variant = reproduction.quantised_variants.get(variant, variant)
+    if variant == BASE:
         return measure_settings(reproduction, Expected())
-    if variant == "ngram":
-        speculative = ngram_config(reproduction.ngram)
-        expected = Expected(method="ngram", num_speculative_tokens=reproduction.ngram.speculative_tokens)
+    if variant in asked_for(reproduction.baselines):
+        speculative = speculative_config(variant, reproduction.baselines)
+        expected = Expected(method=variant, num_speculative_tokens=speculative["num_speculative_tokens"])
         return measure_settings(reproduction, expected, speculative)
     method, tokens = algorithms.engine_method(variant), reproduction.algorithms[variant]["speculative_tokens"]
     return measure_settings(reproduction, Expected(method=method, num_speculative_tokens=tokens))
@@ -78,6 +88,24 @@ def match(reproduction: Reproduction) -> dict[str, Any]:
 def parity(reproduction: Reproduction) -> dict[str, Any]:
     """For `harness.evaluation parity`."""
     return parity_settings(reproduction)
+
+
+def sweep(reproduction: Reproduction, variant: str, draft_tokens: str) -> dict[str, Any]:
+    """For `harness.evaluation sweep` of one algorithm at another draft length."""
+    return sweep_settings(reproduction, algorithms.engine_method(variant), int(draft_tokens))
+
+
+def verification(reproduction: Reproduction) -> dict[str, Any]:
+    """For `harness.evaluation verification`, up to the longest draft that `speed` looks at."""
+    speed = reproduction.evaluate.speed
+    tried = speed.draft_tokens if speed else {}
+    lengths = [reproduction.algorithms[name]["speculative_tokens"] for name in tried]
+    return sweep_settings(reproduction, None, max([*lengths, *(k for each in tried.values() for k in each)]))
+
+
+def speed(reproduction: Reproduction) -> dict[str, Any]:
+    """For `harness.evaluation speed`."""
+    return speed_settings(reproduction)
 
 
 def whole(reproduction: Reproduction) -> dict[str, Any]:

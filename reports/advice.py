@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from reports.beside import Beside, all_beside, all_elsewhere, theirs_written
 from reports.collect import BASE, Run
 from reports.metrics import described, spread, written
-from reports.names import benchmark_label, listed, scale_label, variant_label
+from reports.names import benchmark_label, listed, quantisation, scale_label, variant_label
 from reports.rows import Results, Row, machine, share_left_open
 
 SHOWN_PUBLISHED = 3
@@ -72,9 +72,12 @@ def overlap(a: Row, b: Row) -> bool:
 
 
 def choose(run: Run, results: Results, level: int) -> Choice:
-    """The fastest sound draft at a load, with those that its interval does not tell apart from it."""
+    """The fastest sound draft at a load, with those that its interval does not tell apart from it.
+
+    Only on the original verifier: a quantised one is another model, whatever its speed.
+    """
     metric, benchmark = f"speedup_c{level}", run.reproduction.evaluate.latency.benchmark
-    found = {v: results.get(v, metric, benchmark) for v in run.drafted if is_sound(run, v)}
+    found = {v: results.get(v, metric, benchmark) for v in run.drafted if is_sound(run, v) and not quantisation(v)}
     rows = {variant: row for variant, row in found.items() if _usable(row)}
     faster = sorted((v for v, row in rows.items() if _low(row) > 1), key=lambda v: -rows[v].value)
     if not faster:

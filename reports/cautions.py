@@ -20,7 +20,7 @@ FEW_REQUESTS = 20
 def cautions(run: Run, results: Results, gates: Sequence[Gate]) -> list[str]:
     """One sentence each, the gravest first."""
     counted = [*_cut_warnings(run), *_extraction_warnings(results), *_counting_warnings(run)]
-    return [*_gate_warning(gates), *_state_warnings(run), *_few(run), *counted, *_missing(run)]
+    return [*_gate_warning(gates), *_state_warnings(run), *_few(run), *counted, *_long_prompts(run), *_missing(run)]
 
 
 def _few(run: Run) -> Iterator[str]:
@@ -87,6 +87,17 @@ def _counting_warnings(run: Run) -> Iterator[str]:
         who = listed(map(variant_label, by_variant), "and")
         lies = "of the acceptance length lies past the end of replies; see emitted per step."
         yield f"{who} on {benchmark_label(source)}: {share} {lies}"
+
+
+def _long_prompts(run: Run) -> Iterator[str]:
+    """Beyond the length of its training a draft is on its own, whatever positions its config allows."""
+    known = [each.longest_row_tokens for each in run.training.values() if each.longest_row_tokens]
+    for source in run.sources.sources:
+        if known and source.split == "heldout" and source.prompt_tokens_max > max(known):
+            yield (
+                f"{benchmark_label(source.source)}: prompts of up to {source.prompt_tokens_max} tokens; the drafts "
+                f"learnt from prompts and replies of up to {max(known)} together."
+            )
 
 
 def _missing(run: Run) -> Iterator[str]:

@@ -71,7 +71,7 @@ class Run:
     @property
     def drafted(self) -> list[str]:
         """The variants that speculate, in the reproduction's order."""
-        return [variant for variant in self.reproduction.variants if variant != BASE]
+        return [variant for variant in self.reproduction.variants if self.reproduction.base_of(variant) != variant]
 
 
 def _fault(path: Path, what: str, fix: str = "delete it and run its step again") -> UserError:
@@ -226,7 +226,7 @@ def _read_variant(run: Run, reader: _Reader, variant: str) -> None:
     _check_identities(run.folder / measured / "acceptance.json", run.acceptance[variant])
     run.accuracy[variant] = reader.read(f"{measured}/accuracy.json", formats.AccuracyFile)
     run.latency[variant] = reader.read(f"{measured}/latency.json", formats.LatencyFile)
-    if variant == BASE:
+    if variant not in run.drafted:
         return
     run.match[variant] = reader.read(f"match/{variant}.json", formats.MatchFile)
     if variant in run.reproduction.algorithms:

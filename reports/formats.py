@@ -269,6 +269,7 @@ class TrainingSummary(Part):
     peak_memory_bytes: float
     validation: dict[str, Any]
     draft_parameters: int
+    longest_row_tokens: int | None = None
 
 
 class Manifest(Part):
@@ -292,6 +293,7 @@ class Source(Part):
     rows_asked: int
     rows: int
     not_run: str | None = None
+    prompt_tokens_max: int = 0
 
 
 class SourcesFile(Part):

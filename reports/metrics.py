@@ -97,7 +97,8 @@ METRICS = {
     "emitted_tokens_per_step": Metric(
         "Emitted tokens per step",
         "tokens",
-        "Tokens in the replies / verify steps: the acceptance length without what was accepted past a reply's end.",
+        "Tokens in the replies / verify steps, those without a draft included: the acceptance length without what was "
+        "accepted past a reply's end, and the fair figure for look-up methods, which draft in some steps only.",
         better="higher",
         pooled="over all verify steps of a benchmark",
     ),
@@ -234,6 +235,77 @@ METRICS = {
         pooled="over requests",
         section="speed",
         chart="axis",
+    ),
+    "step_ms": Metric(
+        "Time of a step",
+        "ms",
+        "Seconds from a request's first to its last token / verify steps, by draft length; at a length that was not "
+        "served, on the line through those that were. At 0 nothing is drafted.",
+        better="lower",
+        pooled="over all steps of a load",
+        section="speed",
+        chart="axis",
+    ),
+    "verify_ms": Metric(
+        "Time of a step, verification",
+        "ms",
+        "A step without drafting, and what its tokens to verify add to it: found from steps that verified nonsense, "
+        "which is drafted in no time.",
+        better="lower",
+        pooled="over all steps of a load",
+    ),
+    "draft_ms": Metric(
+        "Time of a step, drafting",
+        "ms",
+        "What is left of a step beside its verification.",
+        better="lower",
+        pooled="over all steps of a load",
+    ),
+    "break_even_length": Metric(
+        "Break-even length",
+        "tokens",
+        "Tokens that a step must yield to be worth its time: time of a step / time of a step without drafting.",
+        better="lower",
+        pooled="over all steps of a load",
+    ),
+    "expected_length": Metric(
+        "Expected tokens per step",
+        "tokens",
+        "1 + the acceptance rates up to this draft length, as measured at the draft's own length, scaled to the tokens "
+        "that its steps emitted.",
+        better="higher",
+        pooled="over all verify steps of a benchmark",
+    ),
+    "step_length": Metric(
+        "Tokens per step at this draft length",
+        "tokens",
+        "Tokens after the first / verify steps, of the requests that were timed at this draft length.",
+        better="higher",
+        pooled="over all steps of a load",
+    ),
+    "predicted_speedup": Metric(
+        "Predicted speed-up",
+        "ratio",
+        "Speed-up of whole requests that the expected tokens and the time of a step give at a draft length.",
+        better="higher",
+        pooled="over all tokens of a load, in pairs",
+        section="speed",
+        chart="axis",
+        line=1.0,
+    ),
+    "sweep_speedup": Metric(
+        "Measured speed-up by draft length",
+        "ratio",
+        "The speed-up as served at a draft length, to be compared with the predicted one.",
+        better="higher",
+        pooled="over all tokens of a load, in pairs",
+    ),
+    "best_draft_tokens": Metric(
+        "Best draft length",
+        "count",
+        "Draft tokens per step with the most tokens per second on this machine. Its range holds the lengths that could "
+        "not be told apart from it.",
+        pooled="over all steps of a load",
     ),
     "parity_gap": Metric(
         "Parity gap",

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 
 VARIANTS = {"none": "no speculation", "ngram": "n-gram look-up", "suffix": "suffix look-up"}
 BENCHMARKS = {"gsm8k": "GSM8K", "gsm8k_5shot": "GSM8K 5-shot", "mt_bench": "MT-Bench"}
+SCHEMES = ("int8", "fp8")  # verifier in 8 bits
 SCALE_LABELS = {"full": "full run", "smoke": "smoke run", "mini": "miniature"}
 SCALE_NOTES = {
     "full": "",
@@ -13,8 +14,16 @@ SCALE_NOTES = {
 
 
 def variant_label(variant: str) -> str:
-    """`no speculation` for `none`; an algorithm keeps its name."""
-    return VARIANTS.get(variant, variant)
+    """`no speculation` for `none`, `no speculation, int8` for `none_int8`; an algorithm keeps its name."""
+    scheme = quantisation(variant)
+    name = variant.removesuffix(f"_{scheme}") if scheme else variant
+    return f"{VARIANTS.get(name, name)}, {scheme}" if scheme else VARIANTS.get(name, name)
+
+
+def quantisation(variant: str) -> str:
+    """The scheme of a variant that the verifier serves in 8 bits, "" for others."""
+    scheme = variant.rpartition("_")[2]
+    return scheme if scheme in SCHEMES else ""
 
 
 def benchmark_label(benchmark: str) -> str:

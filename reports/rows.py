@@ -19,6 +19,7 @@ from harness.evaluation.statistics import (
 )
 from harness.files import replacing
 from harness.sections.evaluate import Evaluate
+from harness.serving.baselines import asked_for, missing
 from reports import metrics
 from reports.collect import BASE, NOT_IN_REPRODUCTION, Run
 from reports.formats import Benchmark, Load, Provenance, Score
@@ -128,11 +129,18 @@ def make_rows(run: Run) -> Results:
             variant = found.variant or PurePosixPath(source).stem
             figure = Figure(**found.model_dump(exclude={"variant"}))
             rows.append(_row(run, variant, figure, run.provenance[source]))
-    absent = [Figure("acceptance_length", note=f"not run: {NOT_IN_REPRODUCTION}")]
-    missing = [variant for variant in BASELINES if variant not in run.reproduction.variants]
     anchor = run.provenance[f"measured/{BASE}/acceptance.json"]
-    rows += [_row(run, variant, figure, anchor) for variant in missing for figure in absent]
+    rows += [_row(run, variant, figure, anchor) for variant, figure in _absent_baselines(run)]
     return Results(rows)
+
+
+def _absent_baselines(run: Run) -> Iterator[tuple[str, Figure]]:
+    """Each baseline that was not served, with the reason."""
+    asked = asked_for(run.reproduction.baselines)
+    for variant in BASELINES:
+        if variant not in run.reproduction.variants:
+            why = (missing(variant) if variant in asked else None) or NOT_IN_REPRODUCTION
+            yield variant, Figure("acceptance_length", note=f"not run: {why}")
 
 
 def _row(run: Run, variant: str, figure: Figure, provenance: Provenance) -> Row:
@@ -163,7 +171,7 @@ def _figures(run: Run, variant: str) -> Iterator[tuple[str, list[Figure]]]:
 
 
 def _acceptance(run: Run, variant: str) -> Iterator[Figure]:
-    if variant == BASE:
+    if variant not in run.drafted:
         return
     for name, benchmark in run.acceptance[variant].benchmarks.items():
         if benchmark.acceptance_length_pooled is None:
@@ -230,9 +238,10 @@ def _accuracy(run: Run, variant: str) -> Iterator[Figure]:
 
 
 def _accuracy_difference(run: Run, variant: str, task: str, kind: str) -> Figure:
-    base, metric = (
-        run.accuracy[BASE].tasks.get(task, Score(not_run="the base has no such task")),
-        f"accuracy_{kind}_difference",
+    same_verifier, metric = run.reproduction.base_of(variant), f"accuracy_{kind}_difference"
+    # A draft is compared on its own verifier, the quantised verifier with the original.
+    base = run.accuracy[BASE if same_verifier == variant else same_verifier].tasks.get(
+        task, Score(not_run="the base has no such task")
     )
     if note := _score_note(base):
         return Figure(metric, task, note=f"not run: base {note}")

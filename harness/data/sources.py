@@ -13,9 +13,9 @@ from harness.data.benchmarks import gsm8k, mt_bench
 from harness.data.conversations import conversations, prompt_of
 from harness.data.instructions import instructions
 from harness.data.integration import gsm8k_5shot, repeat_word
-from harness.data.word_problems import word_problems
+from harness.data.word_problems import long_prompts, word_problems
 from harness.errors import UserError
-from harness.sections.data import AnySource, ChatSource
+from harness.sections.data import AnySource, ChatSource, LongSource
 
 Row = dict[str, Any]
 REQUEST = 'Show the calculation and end with "#### <number>".'  # GSM8K's own form
@@ -52,10 +52,11 @@ def question_of(row: Row) -> str:
 def _make(source: AnySource, heldout: bool, folder: str | None, seed: int, held_out: Container[str]) -> Iterable[Row]:
     if isinstance(source, ChatSource):
         return (row for row in _chat(source, folder, seed) if question_of(row) not in held_out)
+    if isinstance(source, LongSource):
+        return _own(long_prompts(heldout, seed, source.examples))
     name = source.source
     if name in OWN:
-        made = OWN[name](heldout, seed)
-        return ({"messages": messages, "answer": answer, "category": kind} for kind, messages, answer in made)
+        return _own(OWN[name](heldout, seed))
     if name == "gsm8k":
         problems = gsm8k(folder, "test" if heldout else "train")
         return _shuffled([_row(f"{row['question']} {REQUEST}", row["answer"], None) for row in problems], seed)
@@ -69,6 +70,10 @@ def _make(source: AnySource, heldout: bool, folder: str | None, seed: int, held_
     return _shuffled(
         [_row(row["turns"][0], None, row["category"]) | {"turns": row["turns"][1:]} for row in asked], seed
     )
+
+
+def _own(made: Iterable[Any]) -> Iterator[Row]:
+    return ({"messages": messages, "answer": answer, "category": kind} for kind, messages, answer in made)
 
 
 def _chat(source: ChatSource, folder: str | None, seed: int) -> Iterator[Row]:

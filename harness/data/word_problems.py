@@ -27,6 +27,7 @@ THINGS = (
 PLACES = (
     "bakery", "school", "farm", "library", "toy shop", "garden", "office", "market",
 )  # fmt: skip
+SOLVED = 97  # solved problems that long prompts take in turn
 TELLINGS = 6  # problems at most with the same numbers, each with other names
 Problem = tuple[str, list[dict[str, str]], str]
 
@@ -230,3 +231,11 @@ def word_problems(heldout: bool, seed: int) -> Iterator[Problem]:
     ]
     for turn in itertools.zip_longest(*streams):
         yield from (problem for problem in turn if problem is not None)
+
+
+def long_prompts(heldout: bool, seed: int, examples: int) -> Iterator[Problem]:
+    """The same problems, each behind `examples` solved training problems of all kinds, the last one of its own."""
+    solved = itertools.cycle([messages[:2] for _, messages, _ in itertools.islice(word_problems(False, seed), SOLVED)])
+    for category, messages, answer in word_problems(heldout, seed):
+        before = itertools.islice(solved, examples - 1)
+        yield category, [*itertools.chain.from_iterable(before), *messages], answer

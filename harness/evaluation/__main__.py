@@ -1,4 +1,4 @@
-"""`python -m harness.evaluation measure|match|parity`: called by the rules, once per variant."""
+"""`python -m harness.evaluation measure|match|parity|sweep|verification|speed`: called by the rules."""
 
 import argparse
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 from harness import provenance
 from harness.config import parse_settings
 from harness.errors import UserError, run_command
-from harness.evaluation.settings import MatchSettings, MeasureSettings, ParitySettings
+from harness.evaluation.settings import MatchSettings, MeasureSettings, ParitySettings, SpeedSettings, SweepSettings
 from harness.files import read_jsonl, write_json
 
 
@@ -17,14 +17,20 @@ def _parser() -> argparse.ArgumentParser:
         "measure": ("model", "verifier", "prompts"),
         "match": ("base", "variant"),
         "parity": ("draft", "verifier", "measured"),
+        "sweep": ("model", "verifier", "prompts"),
+        "verification": ("verifier", "prompts"),
+        "speed": ("base", "measured"),
     }.items():
         command = commands.add_parser(name)
         command.add_argument("--settings", required=True, help="JSON, a slice of the reproduction")
         command.add_argument("--out", type=Path, required=True)
         for folder in folders:
             command.add_argument(f"--{folder}", type=Path, required=True)
-        if name == "measure":
-            command.add_argument("--variant", required=True, help="none, ngram or the name of an algorithm")
+        if name == "speed":
+            command.add_argument("--verification", type=Path, help="file that `verification` wrote")
+            command.add_argument("--swept", type=Path, nargs="*", default=[], help="files that `sweep` wrote")
+        if name in ("measure", "sweep", "speed"):
+            command.add_argument("--variant", required=True, help="name of the variant")
     return parser
 
 
@@ -64,10 +70,43 @@ def _parity(arguments: argparse.Namespace) -> None:
     write_json(arguments.out, found | {"provenance": source})
 
 
+def _sweep(arguments: argparse.Namespace) -> None:
+    from harness.evaluation.sweep import sweep
+
+    settings = parse_settings(arguments.settings, SweepSettings)
+    sweep(settings, arguments.variant, arguments.model, arguments.verifier, arguments.prompts, arguments.out)
+
+
+def _verification(arguments: argparse.Namespace) -> None:
+    from harness.evaluation.verification import verification
+
+    settings = parse_settings(arguments.settings, SweepSettings)
+    verification(settings, arguments.verifier, arguments.prompts, arguments.out)
+
+
+def _speed(arguments: argparse.Namespace) -> None:
+    from harness.evaluation.speed import measure_speed
+
+    settings = parse_settings(arguments.settings, SpeedSettings)
+    found = measure_speed(arguments.base, arguments.measured, arguments.verification, arguments.swept, settings)
+    source = provenance.collect(settings.model_dump(), settings.seed, settings.scale)
+    write_json(arguments.out, {"variant": arguments.variant} | found | {"provenance": source})
+
+
+COMMANDS = {
+    "measure": _measure,
+    "match": _match,
+    "parity": _parity,
+    "sweep": _sweep,
+    "verification": _verification,
+    "speed": _speed,
+}
+
+
 def main() -> None:
-    """Run one of the three commands."""
+    """Run one of the commands."""
     arguments = _parser().parse_args()
-    {"measure": _measure, "match": _match, "parity": _parity}[arguments.command](arguments)
+    COMMANDS[arguments.command](arguments)
 
 
 if __name__ == "__main__":

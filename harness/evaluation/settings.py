@@ -1,6 +1,6 @@
 """What the three commands of `harness.evaluation` are told: slices of a reproduction, as JSON on the command line.
 
-`measure_settings`, `match_settings` and `parity_settings` cut them; called by the Snakefile's rules.
+The functions `*_settings` cut them; called by the Snakefile's rules.
 """
 
 from typing import Any, Literal
@@ -9,7 +9,8 @@ from pydantic import Field
 
 from harness.config import Reproduction
 from harness.sections.base import Strict
-from harness.sections.evaluate import Evaluate, OutputMatch
+from harness.sections.data import SourceName
+from harness.sections.evaluate import Evaluate, Latency, OutputMatch
 from harness.sections.serve import Serve
 
 Scale = Literal["full", "smoke", "mini"]
@@ -52,6 +53,29 @@ class ParitySettings(Strict):
     scale: Scale
 
 
+class SpeedSettings(Strict):
+    """Step costs worked out from what was served."""
+
+    benchmark: SourceName = Field(description="name the source of the latency check")
+    bootstrap_resamples: int = Field(ge=100, description="use 100 or more")
+    seed: int = Field(ge=0, description="use a whole number from 0")
+    scale: Scale
+
+
+class SweepSettings(Strict):
+    """A server for a moment, which drafts so many tokens a step."""
+
+    serve: Serve
+    system_prompt: str | None = Field(None, description="give a system turn, or null for the template's own")
+    num_speculative_tokens: int = Field(ge=1, description="draft this many tokens a step")
+    method: str | None = Field(description="give the engine's name of a draft's method, or null to draft nonsense")
+    latency: Latency
+    acceptance_concurrency: int = Field(ge=1, description="use 1 or more requests at once")
+    bootstrap_resamples: int = Field(ge=100, description="use 100 or more")
+    seed: int = Field(ge=0, description="use a whole number from 0")
+    scale: Scale
+
+
 def measure_settings(
     reproduction: Reproduction, expected: Expected, speculative: dict[str, Any] | None = None
 ) -> dict[str, Any]:
@@ -80,5 +104,34 @@ def parity_settings(reproduction: Reproduction) -> dict[str, Any]:
         dtype=reproduction.serve.dtype, bootstrap_resamples=reproduction.evaluate.bootstrap_resamples,
         seed=reproduction.evaluate.seed, margin_tokens=reproduction.evaluate.parity_margin_tokens,
         scale=reproduction.scale,
+    )  # fmt: skip
+    return settings.model_dump()
+
+
+def speed_settings(reproduction: Reproduction) -> dict[str, Any]:
+    """What `speed` needs of `reproduction`, JSON-able."""
+    evaluate = reproduction.evaluate
+    settings = SpeedSettings(
+        benchmark=evaluate.latency.benchmark, bootstrap_resamples=evaluate.bootstrap_resamples, seed=evaluate.seed,
+        scale=reproduction.scale,
+    )  # fmt: skip
+    return settings.model_dump()
+
+
+def sweep_settings(reproduction: Reproduction, method: str | None, draft_tokens: int) -> dict[str, Any]:
+    """What `sweep` and `verification` need of `reproduction`, JSON-able: the latency check with fewer requests.
+
+    Raises:
+        ValueError: the reproduction has no section `speed`.
+    """
+    evaluate, speed = reproduction.evaluate, reproduction.evaluate.speed
+    if speed is None:
+        raise ValueError("evaluate.speed: missing. Fix: add its section")
+    changes = {"requests": speed.requests, "concurrency": speed.concurrency, "rates": []}
+    latency = evaluate.latency.model_copy(update=changes)
+    settings = SweepSettings(
+        serve=reproduction.serve, system_prompt=reproduction.data.system_prompt, num_speculative_tokens=draft_tokens,
+        method=method, latency=latency, acceptance_concurrency=evaluate.acceptance.concurrency,
+        bootstrap_resamples=evaluate.bootstrap_resamples, seed=evaluate.seed, scale=reproduction.scale,
     )  # fmt: skip
     return settings.model_dump()

@@ -1,5 +1,6 @@
 """What the rules share: the reproductions, read and checked before any job, and functions of wildcards."""
 
+import os
 import sys
 
 import algorithms
@@ -103,8 +104,16 @@ def disk_mb(step):
     return amount
 
 
+def quantised_folder(run):
+    return f"models/{run.model}_{run.quantised.scheme}"
+
+
 def verifier_folder(wildcards):
-    return f"models/{RUNS[wildcards.target].model}"
+    """The verifier, or for a variant of that name its form in 8 bits."""
+    run = RUNS[wildcards.target]
+    if wildcards.get("variant") in run.quantised_variants:
+        return quantised_folder(run)
+    return f"models/{run.model}"
 
 
 def verifier_record(wildcards):
@@ -113,19 +122,46 @@ def verifier_record(wildcards):
 
 def served_folder(wildcards):
     """What is served for a variant: the draft of an algorithm, the verifier itself for the others."""
+    results = f"results/{wildcards.target}"
     if wildcards.variant in algorithms.NAMES:
-        return f"results/{wildcards.target}/drafts/{wildcards.variant}"
+        return f"{results}/drafts/{wildcards.variant}"
+    if plain_name(wildcards) in algorithms.NAMES:
+        return f"{results}/quantised/{wildcards.variant}"
     return verifier_folder(wildcards)
+
+
+def plain_name(wildcards):
+    """The variant's name without its quantisation."""
+    variants = RUNS[wildcards.target].quantised_variants
+    return variants.get(wildcards.variant, wildcards.variant)
 
 
 def served_files(wildcards):
     """What a variant waits for beside the verifier: its draft, and that the draft passed the lint."""
-    if wildcards.variant not in algorithms.NAMES:
+    if plain_name(wildcards) not in algorithms.NAMES:
         return []
     results = f"results/{wildcards.target}"
     return [
         f"{served_folder(wildcards)}/model.safetensors",
-        f"{results}/lint/{wildcards.variant}.json",
+        f"{results}/lint/{plain_name(wildcards)}.json",
+    ]
+
+
+def base_replies(wildcards):
+    """Replies of the same verifier without drafting."""
+    base = RUNS[wildcards.target].base_of(wildcards.variant)
+    return f"results/{wildcards.target}/measured/{base}/replies.jsonl"
+
+
+def swept_files(wildcards):
+    """The draft at further lengths, where the reproduction lists some."""
+    run = RUNS[wildcards.target]
+    lengths = run.evaluate.speed.draft_tokens[wildcards.variant]
+    own = run.algorithms[wildcards.variant]["speculative_tokens"]
+    return [
+        f"results/{wildcards.target}/sweep/{wildcards.variant}/k{k}.json"
+        for k in lengths
+        if k != own
     ]
 
 
@@ -154,9 +190,15 @@ def reported_files(wildcards):
         *(
             f"{results}/match/{variant}.json"
             for variant in run.variants
-            if variant != "none"
+            if run.base_of(variant) != variant
         ),
         *(f"{results}/parity/{algorithm}.json" for algorithm in run.algorithms),
+        *(
+            f"{results}/speed/{variant}.json"
+            for variant in (
+                run.evaluate.speed.draft_tokens if run.evaluate.speed else []
+            )
+        ),
         *(
             f"{results}/training/{algorithm}/summary.json"
             for algorithm in run.algorithms

@@ -38,7 +38,7 @@ rule measure:
 
 rule match:
     input:
-        base="results/{target}/measured/none/replies.jsonl",
+        base=base_replies,
         variant="results/{target}/measured/{variant}/replies.jsonl",
     output:
         "results/{target}/match/{variant}.json",
@@ -54,10 +54,11 @@ rule match:
     params:
         code=code_of("harness.evaluation.match"),
         settings=settings_for(slices.match),
+        base=lambda wildcards, input: os.path.dirname(input.base),
     shell:
         """
         python -m harness.evaluation match --settings {params.settings:q} \
-            --base results/{wildcards.target}/measured/none \
+            --base {params.base:q} \
             --variant results/{wildcards.target}/measured/{wildcards.variant} --out {output:q} >{log:q} 2>&1
         """
 
@@ -89,4 +90,95 @@ rule parity:
         python -m harness.evaluation parity --settings {params.settings:q} \
             --draft results/{wildcards.target}/drafts/{wildcards.algorithm} --verifier {params.verifier:q} \
             --measured results/{wildcards.target}/measured/{wildcards.algorithm} --out {output:q} >{log:q} 2>&1
+        """
+
+
+rule sweep:
+    input:
+        verifier=verifier_record,
+        served=served_files,
+        prompts="results/{target}/prompts/heldout.jsonl",
+    output:
+        "results/{target}/sweep/{variant}/k{draft_tokens}.json",
+    log:
+        "logs/{target}/sweep/{variant}_k{draft_tokens}.log",
+    benchmark:
+        "results/{target}/benchmarks/sweep/{variant}_k{draft_tokens}.tsv"
+    wildcard_constraints:
+        draft_tokens="[0-9]+",
+    threads: ALL_CORES
+    resources:
+        timed=1,
+        gpu=engine_gpus,
+        mem_mb=needs("memory_gb", 1000),
+        disk_mb=100,
+        runtime=60,
+    params:
+        code=code_of("harness.evaluation.sweep"),
+        settings=settings_for(slices.sweep, "variant", "draft_tokens"),
+        served=served_folder,
+        verifier=verifier_folder,
+    shell:
+        """
+        python -m harness.evaluation sweep --settings {params.settings:q} --variant {wildcards.variant} \
+            --model {params.served:q} --verifier {params.verifier:q} --prompts {input.prompts:q} \
+            --out {output:q} >{log:q} 2>&1
+        """
+
+
+rule verification:
+    input:
+        verifier=verifier_record,
+        prompts="results/{target}/prompts/heldout.jsonl",
+    output:
+        "results/{target}/sweep/verification.json",
+    log:
+        "logs/{target}/verification.log",
+    benchmark:
+        "results/{target}/benchmarks/verification.tsv"
+    threads: ALL_CORES
+    resources:
+        timed=1,
+        gpu=engine_gpus,
+        mem_mb=needs("memory_gb", 1000),
+        disk_mb=100,
+        runtime=60,
+    params:
+        code=code_of("harness.evaluation.verification"),
+        settings=settings_for(slices.verification),
+        verifier=verifier_folder,
+    shell:
+        """
+        python -m harness.evaluation verification --settings {params.settings:q} --verifier {params.verifier:q} \
+            --prompts {input.prompts:q} --out {output:q} >{log:q} 2>&1
+        """
+
+
+rule speed:
+    input:
+        base="results/{target}/measured/none/latency.json",
+        measured="results/{target}/measured/{variant}/latency.json",
+        verification="results/{target}/sweep/verification.json",
+        swept=swept_files,
+    output:
+        "results/{target}/speed/{variant}.json",
+    log:
+        "logs/{target}/speed/{variant}.log",
+    benchmark:
+        "results/{target}/benchmarks/speed/{variant}.tsv"
+    resources:
+        timed=1,
+        mem_mb=2000,
+        disk_mb=10,
+        runtime=10,
+    params:
+        code=code_of("harness.evaluation.speed"),
+        settings=settings_for(slices.speed),
+        swept=lambda wildcards, input: ["--swept", *input.swept] if input.swept else [],
+    shell:
+        """
+        python -m harness.evaluation speed --settings {params.settings:q} --variant {wildcards.variant} \
+            --base results/{wildcards.target}/measured/none \
+            --measured results/{wildcards.target}/measured/{wildcards.variant} \
+            --verification {input.verification:q} {params.swept:q} --out {output:q} >{log:q} 2>&1
         """

@@ -42,7 +42,19 @@ class ChatSource(Source):
     turns: int = Field(1, ge=1, description="keep at most this many user turns; replies between them are the set's own")
 
 
-AnySource = Annotated[PromptSource | ChatSource, Field(discriminator="source")]
+class LongSource(Source):
+    """Word problems behind many solved ones: prompts longer than those that the draft learnt from."""
+
+    source: Literal["long_prompts"]
+    examples: int = Field(ge=2, le=200, description="put this many solved problems first, about 70 tokens each")
+
+    @property
+    def name(self) -> str:
+        """What rows, results and gates call it."""
+        return self.source
+
+
+AnySource = Annotated[PromptSource | ChatSource | LongSource, Field(discriminator="source")]
 
 
 class Reply(Strict):

@@ -55,6 +55,16 @@ class Latency(Strict):
     )
 
 
+class Speed(Strict):
+    """What a step costs by draft length: further lengths are served for a moment, on `latency`'s benchmark."""
+
+    draft_tokens: dict[str, list[int]] = Field(
+        min_length=1, description="give algorithm: [further draft tokens per step], or [] for its own length alone"
+    )
+    requests: int = Field(ge=2, description="send this many requests at each further length")
+    concurrency: list[int] = Field(min_length=1, description="list the numbers of requests at once")
+
+
 class Evaluate(Strict):
     """What is measured on every variant."""
 
@@ -66,6 +76,7 @@ class Evaluate(Strict):
     accuracy: Accuracy
     output_match: OutputMatch | None = Field(None, description="give sources and first_tokens, or leave it out")
     latency: Latency
+    speed: Speed | None = Field(None, description="give draft lengths to try, or leave it out")
 
 
 class Gates(Strict):

@@ -1,4 +1,4 @@
-"""The server and the drafting that needs no checkpoint."""
+"""The server, the drafting that needs no checkpoint, and the verifier in fewer bits."""
 
 from typing import Literal, Self
 
@@ -34,3 +34,25 @@ class Ngram(Strict):
         if self.lookup_min > self.lookup_max:
             raise ValueError(f"lookup_min = {self.lookup_min} is above lookup_max = {self.lookup_max}")
         return self
+
+
+class Suffix(Strict):
+    """Suffix-tree look-up in prompt and reply, with drafts as long as the match; its package may be absent."""
+
+    speculative_tokens: int = Field(ge=1, le=32, description="use 1 to 32 tokens per verify step at most")
+    tokens_per_matched: float = Field(1.0, gt=0, description="draft at most this many tokens for each that matched")
+    min_probability: float = Field(0.1, ge=0, le=1, description="draft only what followed at least this often")
+
+
+class Baselines(Strict):
+    """Drafting without a checkpoint to compare with, beside no drafting at all, which is always measured."""
+
+    ngram: Ngram | None = Field(None, description="give its section, or leave it out")
+    suffix: Suffix | None = Field(None, description="give its section, or leave it out")
+
+
+class Quantised(Strict):
+    """The verifier again with 8-bit weights and activations, alone and with drafts made for the original."""
+
+    scheme: Literal["int8", "fp8"] = Field(description="use int8 (CPU and GPU) or fp8 (GPU)")
+    algorithms: list[str] = Field(default_factory=list, description="list algorithms of this reproduction")

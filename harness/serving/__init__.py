@@ -1,6 +1,6 @@
 """vLLM as a server for the length of a block, the environment it is quick in, and baselines without a draft."""
 
-from harness.serving.arguments import ngram_config
+from harness.serving.baselines import ngram_config, speculative_config
 from harness.serving.environment import ensure_environment, vllm_environment
 from harness.serving.processes import ServerFailed
 from harness.serving.report import ServerReport, expect
@@ -14,5 +14,6 @@ __all__ = [
     "expect",
     "ngram_config",
     "running_server",
+    "speculative_config",
     "vllm_environment",
 ]

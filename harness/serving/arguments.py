@@ -1,7 +1,4 @@
-"""The arguments of `vllm serve` that every variant shares, and the baselines that need no draft checkpoint.
-
-Called by `running_server`; `ngram_config` by the measuring command.
-"""
+"""The arguments of `vllm serve`: the same for every variant but for its drafting. Called by `running_server`."""
 
 import json
 from collections.abc import Sequence
@@ -9,21 +6,11 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from harness.sections.serve import Ngram, Serve
+from harness.sections.serve import Serve
 from harness.serving.environment import is_cpu_build
 from harness.serving.processes import HOST
 
 BATCHED_TOKENS_MIN = 2048
-
-
-def ngram_config(ngram: Ngram) -> dict[str, Any]:
-    """vLLM's speculative config for prompt look-up: the draft repeats what followed the same tokens before."""
-    return {
-        "method": "ngram",
-        "num_speculative_tokens": ngram.speculative_tokens,
-        "prompt_lookup_min": ngram.lookup_min,
-        "prompt_lookup_max": ngram.lookup_max,
-    }
 
 
 def served_name(model: str) -> str:

@@ -146,6 +146,7 @@ def _summary(run: Run, walk: Walk, settings: TrainSettings, knobs: DraftConfig) 
         "tokens_per_s": round(run.tokens / run.seconds, 1),
         "peak_memory_bytes": peak_memory_bytes(),
         "training_rows": len(run.train_rows),
+        "longest_row_tokens": max(run.lengths[row] for row in run.train_rows),
         "validation": walk_metrics(walk) | {"rows": len(run.validation_rows)},
         "draft_parameters": sum(p.numel() for p in run.draft.parameters()),
         "trainable_parameters": sum(p.numel() for p in run.draft.parameters() if p.requires_grad),

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-STEPS = ("verifiers", "data", "capture", "training", "checkpoint", "evaluation")
+STEPS = ("verifiers", "data", "capture", "training", "checkpoint", "evaluation", "quantisation")
 TARGET = "reproduce_toy_smoke"
 
 

@@ -14,6 +14,8 @@ FILES = {
     "verifiers": ["verifier.json"],
     "data": ["train.jsonl", "heldout.jsonl", "sources.json"],
     "training": ["config.json", "model.safetensors"],
+    "verifier": ["verifier.json"],
+    "draft": ["config.json", "model.safetensors"],
     "measure": ["server.json", "replies.jsonl", "acceptance.json", "accuracy.json", "latency.json"],
     "reports": ["report.html"],
 }
@@ -45,7 +47,7 @@ def run(step: str) -> None:
     """The command of `step`, called by its package's `__main__.py`."""
     words = sys.argv[1:]
     options, started = _options(words), time.time()
-    command = words[0] if words and words[0] in ("measure", "match", "parity", "lint") else step
+    command = words[0] if words and not words[0].startswith("-") else step
     if os.environ.get("STUB_FAIL") == command:
         _fail()
     out = Path(options["out"])

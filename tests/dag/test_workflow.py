@@ -91,6 +91,8 @@ def test_every_step_leaves_its_log_and_its_benchmark(finished_toy: Toy):
 
 
 REPRODUCTION = "reproductions/toy/reproduction.yaml"
+EIGHT_BITS = "baselines:\n", "quantised: {scheme: int8, algorithms: [eagle3]}\nbaselines:\n"
+SPEED = "evaluate:\n", "evaluate:\n  speed: {draft_tokens: {eagle3: [1, 2, 3]}, requests: 4, concurrency: [1]}\n"
 MATCHED = {"settings", "match", "report"}
 REPLY = "      max_new_tokens: 48\n  training"
 CHANGES = [
@@ -101,7 +103,7 @@ CHANGES = [
     ("the length of training replies", REPRODUCTION, REPLY, REPLY.replace("48", "40"), {"capture", *AFTER_CAPTURE}),
     ("the data seed", REPRODUCTION, "  seed: 1\n  train:", "  seed: 2\n  train:", {"prompts", *AFTER_PROMPTS}),
     ("a known answer", REPRODUCTION, "verifier_checks:", "verifier_checks:\n  - {prompt: a, answer: b}", ALL),
-    ("n-gram's look-up", REPRODUCTION, "ngram:\n", "ngram:\n  lookup_max: 5\n", {"measure", *MATCHED}),
+    ("n-gram's look-up", REPRODUCTION, "ngram:\n", "ngram:\n    lookup_max: 5\n", {"measure", *MATCHED}),
     ("a gate", REPRODUCTION, "accuracy_drop_max: 1.0", "accuracy_drop_max: 0.9", {"settings", "report"}),
     ("the near-tie limit", REPRODUCTION, "evaluate:\n", "evaluate:\n  near_tie_nats: 0.4\n", MATCHED),
     ("code of the report", "reports/gates.py", "", "X = 1\n", {"report"}),
@@ -109,6 +111,22 @@ CHANGES = [
     ("code of the capture", "harness/capture/run.py", "", "X = 1\n", {"capture", *CODE_AFTER_CAPTURE}),
     ("code of the plumbing", "harness/progress.py", "", "X = 1\n", set()),
 ]
+
+
+@pytest.mark.slow
+def test_eight_bits_and_draft_lengths_add_their_steps_and_no_others(toy: Toy):
+    toy.replace(REPRODUCTION, *EIGHT_BITS)
+    toy.replace(REPRODUCTION, *SPEED)
+    done = toy.snakemake("--cores", "4", TARGET)
+    assert done.returncode == 0, done.stdout
+    steps = sorted(f"{row['step']} {row['of']}".strip() for row in toy.ran())
+    assert steps == [
+        "capture", "data", "draft", "lint", "match eagle3", "match eagle3_int8", "match ngram", "measure eagle3",
+        "measure eagle3_int8", "measure ngram", "measure none", "measure none_int8", "parity", "reports",
+        "speed eagle3", "sweep eagle3", "sweep eagle3", "training eagle3", "verifier", "verifiers",
+    ]  # fmt: skip
+    swept = toy.root / "results/toy_smoke/sweep/eagle3"
+    assert {path.name for path in swept.iterdir()} == {"k1.json", "k2.json"}, "its own length is measured anyway"
 
 
 @pytest.mark.slow

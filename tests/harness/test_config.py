@@ -47,7 +47,7 @@ def _changed(place: str, value: Any) -> dict[str, Any]:
 def test_every_reproduction_loads_at_every_scale_that_it_has(name: str):
     full = load_reproduction(name)
     assert full.target == name == full.model
-    assert full.variants[:2] == ["none", "ngram"] and set(full.variants[2:]) == set(full.algorithms)
+    assert full.variants[0] == "none" and set(full.algorithms) <= set(full.variants)
     for scale in scales_of(read_recipe(name))[1:]:
         small = load_reproduction(name, scale)
         assert small.target == f"{name}_{scale}"
@@ -82,7 +82,7 @@ FAULTS = [
     ("verifier.package", ..., "verifier.package: missing. Fix: name the Python package that carries the weights"),
     ("verifier.version", 0.1, "verifier.version = 0.1: Input should be a valid string. Fix: give the exact version"),
     ("capture.aux_layers", [3, 2], "capture: aux_layers = [3, 2]: layer ids must be ascending"),
-    ("ngram.lookup_min", 9, "ngram: lookup_min = 9 is above lookup_max = 4"),
+    ("baselines.ngram.lookup_min", 9, "baselines.ngram: lookup_min = 9 is above lookup_max = 4"),
     ("algorithms", {}, "algorithms = {}: Dictionary should have at least 1 item"),
     ("algorithms.eagel3", {}, "algorithms: no algorithm called 'eagel3'. Fix: eagle3"),
     ("algorithms.eagle3.draft_vocab", 1, "algorithms.eagle3: draft_vocab: no such key. Fix: draft_vocab_size"),

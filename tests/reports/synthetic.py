@@ -44,7 +44,7 @@ REPRODUCTION = {
     "training": {"seed": 1, "epochs": 1, "tokens_per_step": 64, "learning_rate": 0.001},
     "algorithms": {ALGORITHM: {"speculative_tokens": 3, "draft_vocab_size": 64}},
     "serve": {"max_model_len": 256, "max_num_seqs": 8},
-    "ngram": {"speculative_tokens": 3},
+    "baselines": {"ngram": {"speculative_tokens": 3}},
     "evaluate": {
         "bootstrap_resamples": 200,
         "acceptance": {"max_new_tokens": 64, "concurrency": 4},

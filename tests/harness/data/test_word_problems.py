@@ -6,7 +6,7 @@ from itertools import islice
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.data.word_problems import TEMPLATES, solve, word_problems
+from harness.data.word_problems import TEMPLATES, long_prompts, solve, word_problems
 
 WORDS = {"a": "Ava", "b": "Ben", "things": "apples", "place": "market"}
 NUMBERS = re.compile(r"\d+")
@@ -97,3 +97,22 @@ def test_every_problem_is_filled_in_and_asks():
     for _, messages, answer in islice(word_problems(False, 5), 500):
         assert not re.search(r"[{}]", str([turn["content"] for turn in messages]) + answer)
         assert messages[-1]["content"].endswith("?")
+
+
+def test_a_long_prompt_is_a_problem_behind_as_many_solved_ones_as_asked_for():
+    plain, long = (list(islice(made, 30)) for made in (word_problems(True, 3), long_prompts(True, 3, 6)))
+    for (category, messages, answer), (_, short, gold) in zip(long, plain, strict=True):
+        assert [turn["role"] for turn in messages] == ["user", "assistant"] * 6 + ["user"]
+        assert messages[-3:] == short and answer == gold, "the problem and the solved one of its kind come last"
+        assert category in {template.name for template in TEMPLATES}
+
+
+def test_two_long_prompts_in_a_row_show_other_solved_problems():
+    (_, first, _), (_, second, _) = islice(long_prompts(True, 3, 6), 2)
+    assert not {turn["content"] for turn in first} & {turn["content"] for turn in second if turn["role"] == "user"}
+
+
+def test_solved_problems_of_long_prompts_come_from_the_training_side():
+    trained = {messages[0]["content"] for _, messages, _ in islice(word_problems(False, 3), 97)}
+    for _, messages, _ in islice(long_prompts(True, 3, 5), 40):
+        assert all(turn["content"] in trained for turn in messages[:-3] if turn["role"] == "user")
