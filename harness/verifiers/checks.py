@@ -30,10 +30,10 @@ def run_checks(folder: Path, name: str, checks: list[VerifierCheck]) -> list[dic
 
     logging.disable_progress_bar()
     tokenizer = AutoTokenizer.from_pretrained(folder)
-    device = "cuda" if torch.cuda.is_available() else "cpu"
+    where = "auto" if torch.cuda.is_available() else None  # all GPUs together
     records: list[dict[str, Any]] = [check.model_dump() | {"replies": {}, "margin_min_nats": {}} for check in checks]
     for dtype in (torch.bfloat16, torch.float32):
-        model = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype).to(device).eval()
+        model = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, device_map=where).eval()
         kind = str(dtype).removeprefix("torch.")
         for record in records:
             reply, margin_nats = _checked_reply(

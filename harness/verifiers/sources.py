@@ -14,6 +14,7 @@ from harness.errors import UserError
 from harness.files import file_sha256, json_sha256
 from harness.sections.verifier import FolderVerifier, HubVerifier, MiniatureVerifier, Verifier, WheelVerifier
 from harness.verifiers import wheel
+from harness.verifiers.template import fix_variables
 
 KEPT_SUFFIXES = (".json", ".safetensors", ".jinja", ".txt", ".model")
 TRACES_OF_THE_MAKER = (
@@ -60,9 +61,10 @@ def fetch(verifier: Verifier, folder: Path) -> None:
         _link_files(_existing_folder(verifier), folder)
     for name in EDITED_FILES:
         _remove_traces(folder / name)
+    _require_complete(verifier, folder)
+    fix_variables(folder, verifier.template)
     for path in folder.iterdir():
         path.chmod(path.stat().st_mode | 0o444)
-    _require_complete(verifier, folder)
 
 
 def _existing_folder(verifier: FolderVerifier) -> Path:
