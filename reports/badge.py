@@ -21,7 +21,8 @@ def badge_text(results: Results) -> tuple[str, str]:
     """
     first = results.rows[0]
     left = first.reproduction if first.scale == "full" else f"{first.reproduction}, {scale_label(first.scale)}"
-    rows = [row for row in results.rows if row.metric == "speedup_c1" and row.value is not None and row.variant != BASE]
+    measured = [row for row in results.rows if row.metric == "speedup_c1" and row.value is not None]
+    rows = [row for row in measured if row.variant != BASE and not row.note]  # a note says: not comparable
     faults = {row.variant: results.value(row.variant, "output_match_faults") for row in rows}
     sound = [row for row in rows if faults[row.variant] == 0]
     faster = [row for row in sound if (row.value if row.low is None else row.low) > 1]

@@ -151,7 +151,9 @@ def readme_table(results_csv: Path) -> str:
     columns += [Column("Replies identical"), Column("Faults")]
     columns += [Column(f"Accuracy, {benchmark_label(task)}") for task in tasks]
     rows = [_readme_row(results, variant, speed_at, lengths, tasks) for variant in variants]
-    return f"{markdown_table(columns, rows)}\n\n{_measured_on(measured[0])}"
+    speeds = [row.note for row in measured if row.metric in ("tokens_per_s_c1", "speedup_c1") and row.note]
+    doubts = " ".join(f"{note[0].upper()}{note[1:]}." for note in dict.fromkeys(speeds))
+    return "\n\n".join(filter(None, (markdown_table(columns, rows), doubts, _measured_on(measured[0]))))
 
 
 def _readme_row(results: Results, variant: str, speed_at: str, lengths: list[str], tasks: list[str]) -> list[Cell]:

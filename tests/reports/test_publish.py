@@ -10,9 +10,11 @@ import pytest
 from harness.errors import UserError
 from reports.__main__ import report_main
 from reports.badge import badge
-from reports.publish import END, START, publish, readme_table, renew
+from reports.publish import END, START, publish, published_page, readme_table, renew
 from reports.rows import Results, read_csv
 from tests.reports.synthetic import ALGORITHM, NAME, change
+
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
@@ -80,6 +82,22 @@ def test_a_smoke_run_is_kept_but_does_not_reach_the_readme(smoke_results):
     page = written[-1].read_text()
     assert f"## {NAME}_smoke: smoke run" in page
     assert "say nothing about the worth of a draft" in page
+
+
+def test_a_speed_that_may_not_be_compared_is_marked_with_the_reason_and_never_on_the_badge(reported):
+    text = (reported / "results.csv").read_text()
+    lines = [f"{line}not comparable: busy" if ",speedup_c1," in line else line for line in text.splitlines()]
+    (reported / "results.csv").write_text("\n".join(lines) + "\n")
+    assert "not comparable)" in readme_table(reported / "results.csv")
+    assert "\n\nNot comparable: busy.\n\n" in readme_table(reported / "results.csv")
+    assert "speed not run" in badge(Results(read_csv(reported / "results.csv")))
+
+
+def test_the_pages_in_the_repository_are_those_that_the_command_writes():
+    kept = sorted((ROOT / "reports/published").glob("*.csv"))
+    assert (ROOT / "reports/published/README.md").read_text() == published_page(kept)
+    for table in kept:
+        assert table.with_suffix(".svg").read_text() == badge(Results(read_csv(table)))
 
 
 def test_the_pages_are_made_again_from_the_kept_tables(reported):
