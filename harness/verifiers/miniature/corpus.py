@@ -7,6 +7,7 @@ the bare calculations give every sum and product that a solution may need.
 import random
 import re
 from collections.abc import Callable, Iterator
+from itertools import count as count_from
 from itertools import islice
 
 from harness.data.instructions import FORMS, PEOPLE, TOPICS, instructions
@@ -68,8 +69,10 @@ def solution_text(answer: str) -> str:
 
 
 def _problems(seed: int) -> Iterator[Turns]:
-    for _, messages, answer in word_problems(False, seed):
-        yield [*messages, {"role": "assistant", "content": solution_text(answer)}]
+    """Every second problem without the solved one before it: more problems in as many tokens."""
+    for number, (_, messages, answer) in enumerate(word_problems(False, seed)):
+        asked = messages[-1:] if number % 2 else messages
+        yield [*asked, {"role": "assistant", "content": solution_text(answer)}]
 
 
 def _instructions(seed: int) -> Iterator[Turns]:
@@ -108,15 +111,22 @@ def conversations(seed: int, count: int, shares: dict[str, float]) -> list[Turns
         count: conversations; rows of a source come round again with other names when it is used up.
         shares: of each kind: problems, instructions, calculations, repetitions.
     """
-    rows = [*_endless(_problems, seed, round(count * shares["problems"]))]
-    rows += _endless(_instructions, seed, round(count * shares["instructions"]))
-    rows += islice(_calculations(random.Random(f"{seed}:calculations")), round(count * shares["calculations"]))
-    rows += islice(_repetitions(random.Random(f"{seed}:repetitions")), round(count * shares["repetitions"]))
+    rows: list[Turns] = []
+    for kind, share in shares.items():
+        rows += islice(_without_end(kind, seed), round(count * share))
     return random.Random(seed).sample(rows, len(rows))
 
 
-def _endless(source: Callable[[int], Iterator[Turns]], seed: int, count: int) -> list[Turns]:
-    rows: list[Turns] = []
-    while len(rows) < count:
-        rows += islice(source(seed + 1000 * len(rows)), count - len(rows))
-    return rows
+def _without_end(kind: str, seed: int) -> Iterator[Turns]:
+    """Conversations of a kind; a source that is used up comes round again with other names and numbers."""
+    if kind in MADE:
+        yield from MADE[kind](random.Random(f"{seed}:{kind}"))
+    for turn in count_from(seed):
+        yield from DRAWN[kind](turn)
+
+
+DRAWN: dict[str, Callable[[int], Iterator[Turns]]] = {"problems": _problems, "instructions": _instructions}
+MADE: dict[str, Callable[[random.Random], Iterator[Turns]]] = {
+    "calculations": _calculations,
+    "repetitions": _repetitions,
+}
