@@ -366,7 +366,8 @@ def place(metric: str) -> str:
     name = parse(metric)
     told = [PERCENTILES.get(name.percentile, name.percentile)] if name.percentile else []
     if name.at is not None:
-        told.append(f"{AXES[name.axis]} {name.at:g}" if not name.axis else f"{name.at:g} {AXES[name.axis]}")
+        counted = AXES[name.axis] if name.at != 1 else AXES[name.axis].replace("requests", "request")
+        told.append(f"{name.at:g} {counted}" if name.axis else f"{counted} {name.at:g}")
     if name.base == "accuracy_difference":
         told.append(metric.split("_")[1])
     return ", ".join(told)

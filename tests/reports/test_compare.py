@@ -75,7 +75,7 @@ def test_other_machines_versions_and_uncommitted_changes_are_warned_about(finish
     page = compare([load_source(finished, "A"), load_source(other, "B")])
     told = " ".join(page.warnings)
     assert "different machines" in told and "different versions" in told and "B was measured with uncommitted" in told
-    assert cells(page.key, ALGORITHM, "Speed-up, 1 requests at once")[-1] == "not judged: another machine"
+    assert cells(page.key, ALGORITHM, "Speed-up, 1 request at once")[-1] == "not judged: another machine"
 
 
 def test_three_runs_have_a_column_each_and_changes_against_the_first(finished, tmp_path):

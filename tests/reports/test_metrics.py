@@ -43,6 +43,7 @@ def test_durations_are_rounded_before_they_are_split(seconds, text):
     [
         ("itl_ms_p50_c8", Name("itl_ms", "p50", "c", 8), "median, 8 requests at once"),
         ("speedup_k3", Name("speedup", "", "k", 3), "3 draft tokens per step"),
+        ("speedup_c1", Name("speedup", "", "c", 1), "1 request at once"),
         ("ttft_ms_p95_r0.5", Name("ttft_ms", "p95", "r", 0.5), "95th percentile, 0.5 requests per second"),
         ("acceptance_rate_position_2", Name("acceptance_rate_position", "", "", 2), "draft position 2"),
         ("accuracy_strict_difference", Name("accuracy_difference"), "strict"),
