@@ -188,7 +188,7 @@ def benchmark(
         "past_end_matters": past_end_share > PAST_END_SHARE_MAX,
         "prompts": len(replies),
         "mean_of_prompts": mean_of_prompts(replies, resamples, seed),
-        "categories": _categories(replies, resamples, seed, kinds or {}),
+        "categories": by_category(replies, resamples, seed, kinds or {}),
     }
 
 
@@ -213,7 +213,7 @@ def mean_of_prompts(replies: Sequence[Answer], resamples: int, seed: int) -> dic
     }
 
 
-def _categories(
+def by_category(
     replies: Sequence[Answer], resamples: int, seed: int, kinds: Mapping[str, str | None]
 ) -> dict[str, dict[str, Any]]:
     """Pooled length of each category in which something was drafted, from the replies' own records."""

@@ -13,6 +13,7 @@ from typing import Any
 from harness.errors import UserError
 from harness.evaluation.settings import MatchSettings
 from harness.evaluation.statistics import proportion
+from harness.evaluation.turns import turn_of
 from harness.sections.evaluate import OutputMatch
 
 CONTEXT_TOKENS = 24
@@ -87,7 +88,7 @@ def compare(base: Sequence[Row], variant: Sequence[Row], settings: MatchSettings
     Returns:
         JSON object: `exact` of `total` replies equal, `exact_share` with Wilson's interval; the same by source under
         `sources`, and as `settings.output_match` counts them under `start`; `differences`, `faults`, and `missing`: ids
-        that only one run answered. They are no part of `total`.
+        that only one run answered, and second turns after different first replies. They are no part of `total`.
 
     Raises:
         UserError: no id in common, or the two runs asked different prompts under one id.
@@ -102,7 +103,7 @@ def compare(base: Sequence[Row], variant: Sequence[Row], settings: MatchSettings
     }
     return {
         **_share([part is None for _, _, part in parts]),
-        "missing": sorted({row["id"] for row in base} ^ {row["id"] for row in variant}),
+        "missing": sorted({row["id"] for row in [*base, *variant]} - {row["id"] for row, _ in pairs}),
         "near_tie_nats": limit_nats,
         "faults": sum(found["verdict"] == "fault" for found in differences),
         "sources": {source: _share(equal) for source, equal in by_source.items()},
@@ -116,10 +117,12 @@ def _pairs(base: Sequence[Row], variant: Sequence[Row]) -> list[tuple[Row, Row]]
     pairs = [(row, replies[row["id"]]) for row in base if row["id"] in replies]
     if not pairs:
         raise UserError("replies.jsonl: base and variant share no reply. Fix: measure both on the same prompts")
+    same = [(row, other) for row, other in pairs if row["prompt_token_ids"] == other["prompt_token_ids"]]
     for row, other in pairs:
-        if row["prompt_token_ids"] != other["prompt_token_ids"]:
+        # A second turn follows each run's own first reply.
+        if turn_of(row["id"]) == 1 and row["prompt_token_ids"] != other["prompt_token_ids"]:
             raise UserError(f"{row['id']}: base and variant were asked different prompts. Fix: measure both again")
-    return pairs
+    return same
 
 
 def _share(equal: Sequence[bool]) -> dict[str, Any]:

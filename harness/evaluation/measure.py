@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 from harness import provenance
 from harness.errors import UserError
-from harness.evaluation.acceptance import Counters, benchmark, identity_checks, settled_counters
+from harness.evaluation.acceptance import Counters, benchmark, by_category, identity_checks, settled_counters
 from harness.evaluation.client import Answer, Chat, Prompt, check_server
 from harness.evaluation.replies import Prompts, as_row, by_source
 from harness.evaluation.settings import MeasureSettings
+from harness.evaluation.turns import next_turns, turn_names, turn_of
 from harness.files import read_jsonl, write_json, write_jsonl
 from harness.progress import log
 from harness.serving import expect, running_server
@@ -65,10 +66,9 @@ class Measurement:
         expect(server.report, method, self.draft_tokens, str(self.verifier), serve.max_model_len)
         parts = (self.evaluate.acceptance, self.evaluate.accuracy, self.evaluate.latency)
         reply_tokens = max(part.max_new_tokens for part in parts)
+        longest = self.prompts.longest_tokens(self.evaluate.acceptance.max_new_tokens)
         # The engine stops drafting for a whole batch when one of its sequences comes within K tokens of the limit.
-        check_server(
-            server.url, server.model_name, self.prompts.longest_tokens() + reply_tokens + self.draft_tokens + 1
-        )
+        check_server(server.url, server.model_name, longest + reply_tokens + self.draft_tokens + 1)
         self.write("server.json", server.report.as_json(), None)
 
     def acceptance(self, server: "Server") -> None:
@@ -78,15 +78,16 @@ class Measurement:
         chat.ask_all([next(iter(self.prompts.messages.items()))], 1, f"{self.variant}: warm-up")
         benchmarks, checks, answered = {}, {}, []
         for source, held_out in by_source(self.prompts.rows).items():
-            rows = held_out[: settings.limit]
             before = self._counters(server)
-            answers = self.prompts.ask(chat, rows, settings.concurrency, f"{self.variant}: {source}")
+            rows, answers = self._ask(chat, held_out[: settings.limit], f"{self.variant}: {source}")
             after = self._counters(server)
             answered += [(source, answer) for answer in answers]
             if before is not None and after is not None:
                 counted = after.since(before)
                 kinds = {row["id"]: row.get("category") for row in rows}
-                figures = benchmark(counted, answers, self.evaluate.bootstrap_resamples, self.evaluate.seed, kinds)
+                draws = (self.evaluate.bootstrap_resamples, self.evaluate.seed)
+                figures = benchmark(counted, answers, *draws, kinds)
+                figures["categories"] |= by_category(answers, *draws, turn_names(rows))
                 benchmarks[source] = figures
                 checks[source] = identity_checks(figures, counted, answers)
         failed = [{"id": answer.id, "reason": answer.error} for _, answer in answered if answer.error]
@@ -96,6 +97,17 @@ class Measurement:
         write_jsonl(self.out / "replies.jsonl", kept)
         content = {"num_speculative_tokens": self.draft_tokens, "benchmarks": benchmarks, "identity_checks": checks}
         self.write("acceptance.json", content | {"failed": failed, "request": chat.body}, self.evaluate.seed)
+
+    def _ask(self, chat: Chat, rows: list[dict[str, Any]], title: str) -> tuple[list[dict[str, Any]], list[Answer]]:
+        """Prompts and replies turn by turn, as long as some conversation goes on."""
+        concurrency = self.evaluate.acceptance.concurrency
+        asked, answers, turn = list(rows), self.prompts.ask(chat, rows, concurrency, title), rows
+        latest = answers
+        while turn := next_turns(turn, latest):
+            self.prompts.add(turn)
+            latest = self.prompts.ask(chat, turn, concurrency, f"{title}, turn {turn_of(turn[0]['id'])}")
+            asked, answers = asked + turn, answers + latest
+        return asked, answers
 
     def _counters(self, server: "Server") -> Counters | None:
         drafts = self.draft_tokens

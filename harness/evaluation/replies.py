@@ -12,6 +12,7 @@ from harness.data.chat import load_tokenizer, prompt_token_ids, with_system_turn
 from harness.errors import UserError
 from harness.evaluation.client import Answer, Chat
 from harness.evaluation.match import first_difference
+from harness.evaluation.turns import longest_conversation
 
 
 def by_source(rows: Sequence[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
@@ -26,25 +27,38 @@ class Prompts:
     """Held-out rows of one file, with the token ids that each must have on the server.
 
     Args:
-        rows: prompt rows as `harness.data` writes them. Only `messages` are asked: further `turns` would depend on
-            the variant's own first reply.
+        rows: prompt rows as `harness.data` writes them; what follows on a reply comes by `add`.
         verifier: folder with the tokenizer and chat template.
         system_prompt: system turn to put in front, or None.
     """
 
     def __init__(self, rows: Sequence[dict[str, Any]], verifier: Path, system_prompt: str | None) -> None:
         tokenizer = load_tokenizer(verifier)
-        self.tokenizer, self.rows = tokenizer, list(rows)
-        self.messages = {row["id"]: with_system_turn(row["messages"], system_prompt) for row in rows}
-        self.token_ids = {key: prompt_token_ids(tokenizer, messages) for key, messages in self.messages.items()}
+        self.tokenizer, self.rows, self.system_prompt = tokenizer, list(rows), system_prompt
+        self.messages: dict[str, list[dict[str, str]]] = {}
+        self.token_ids: dict[str, list[int]] = {}
+        self.add(rows)
+
+    def add(self, rows: Sequence[dict[str, Any]]) -> None:
+        """Prompts to ask beside those of the file: further turns, with the replies before them."""
+        for row in rows:
+            self.messages[row["id"]] = with_system_turn(row["messages"], self.system_prompt)
+            self.token_ids[row["id"]] = prompt_token_ids(self.tokenizer, self.messages[row["id"]])
 
     def render(self, messages: Sequence[dict[str, str]]) -> str:
         """The text of a conversation up to where the reply starts, special tokens written out."""
         return self.tokenizer.apply_chat_template(list(messages), add_generation_prompt=True, tokenize=False)
 
-    def longest_tokens(self) -> int:
-        """Length of the longest prompt."""
-        return max(map(len, self.token_ids.values()))
+    def longest_tokens(self, reply_tokens: int) -> int:
+        """Length of the longest prompt, whose earlier replies have `reply_tokens` tokens each."""
+        return max(self._tokens(row, reply_tokens) for row in self.rows)
+
+    def _tokens(self, row: dict[str, Any], reply_tokens: int) -> int:
+        turns = row.get("turns") or []
+        if not turns:
+            return len(self.token_ids[row["id"]])
+        messages = with_system_turn(longest_conversation(row), self.system_prompt)
+        return len(prompt_token_ids(self.tokenizer, messages)) + reply_tokens * len(turns)
 
     def first(self, source: str, count: int) -> tuple[list[tuple[str, list[dict[str, str]]]], ...]:
         """(id, messages) of the first `count` prompts of `source`, and of the others."""

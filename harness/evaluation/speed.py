@@ -84,13 +84,13 @@ def load_of(records: Records, replies: Mapping[str, dict[str, Any]] | None) -> d
         records: latency records of one concurrency.
         replies: with the records of their steps; None where every step gives one token.
     """
-    found = {}
+    found: dict[str, tuple[float, ...]] = {}
     for record in records:
         tokens, first_s = int(record["output_tokens"]) - 1, record["ttft_ms"] / MS
         steps: int | None = tokens
         if replies is not None:
             reply = replies.get(record["id"])
-            steps = reply and steps_until(tokens, reply["spec"]["accepted_per_step"])
+            steps = steps_until(tokens, reply["spec"]["accepted_per_step"]) if reply else None
         if steps and tokens > 0:
             found[record["id"]] = (tokens, steps, first_s, record["latency_s"] - first_s)
     return found

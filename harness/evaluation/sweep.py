@@ -54,7 +54,7 @@ def sweep(settings: SweepSettings, variant: str, model: Path, verifier: Path, pr
 def _acceptance(server: Server, settings: SweepSettings, variant: str, asked: Prompts) -> dict[str, Any]:
     """Figures of the replies, and the replies' own records of their steps. The first reply warms the server up."""
     draft_tokens, reply_tokens = settings.num_speculative_tokens, settings.latency.max_new_tokens
-    check_server(server.url, server.model_name, asked.longest_tokens() + reply_tokens + draft_tokens + 1)
+    check_server(server.url, server.model_name, asked.longest_tokens(reply_tokens) + reply_tokens + draft_tokens + 1)
     chat = Chat(server.url, server.model_name, reply_tokens, settings.seed)
     asked.ask(chat, asked.rows[:1], 1, f"{variant}, {draft_tokens} draft tokens: warm-up")
     before = settled_counters(server.metrics, server.model_name, draft_tokens)

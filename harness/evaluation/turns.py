@@ -40,6 +40,12 @@ def next_turns(rows: Sequence[Row], answers: Sequence[Answer]) -> list[Row]:
     return following
 
 
+def turn_names(rows: Sequence[Row]) -> dict[str, str]:
+    """`turn 1`, `turn 2` .. by prompt id; nothing where all prompts are first turns."""
+    turns = {row["id"]: turn_of(row["id"]) for row in rows}
+    return {key: f"turn {turn}" for key, turn in turns.items()} if max(turns.values(), default=1) > 1 else {}
+
+
 def longest_conversation(row: Row) -> list[dict[str, str]]:
     """The messages of a row's last turn, with empty replies: their tokens plus a reply's for each turn before."""
     messages = list(row["messages"])

@@ -98,7 +98,8 @@ def quantise_verifier(verifier: Path, scheme: str, out: Path) -> dict[str, Any]:
     """
     record = _refuse(verifier, out)
     errors: dict[str, float] = {}
-    ignored, places = [], {}
+    ignored: list[str] = []
+    places: dict[str, str] = {}
     with replacing_folder(out) as fresh:
         for path in sorted(verifier.glob(WEIGHTS)):
             found, left, names = quantise_file(path, fresh / path.name, scheme)

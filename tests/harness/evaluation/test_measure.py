@@ -124,6 +124,35 @@ def test_replies_acceptance_and_accuracy_of_one_variant(world, monkeypatch):
         assert json.loads((world.out / name).read_text())["provenance"]["scale"] == "smoke"
 
 
+def two_turns(world, monkeypatch):
+    without_latency(monkeypatch)
+    question = {"source": "mt_bench", "category": "writing", "answer": None, "turns": ["Shorter."],
+                "messages": [{"role": "user", "content": "Write a poem."}]}  # fmt: skip
+    write_jsonl(world.prompts, [*ROWS, *(question | {"id": f"mt_bench-{i}"} for i in range(2))])
+    run(world)
+    return read_jsonl(world.out / "replies.jsonl"), json.loads((world.out / "acceptance.json").read_text())
+
+
+def test_a_measurement_asks_both_turns_and_tells_them_apart(world, monkeypatch):
+    replies, acceptance = two_turns(world, monkeypatch)
+    ids = [row["id"] for row in replies if row["source"] == "mt_bench"]
+    assert ids == ["mt_bench-0", "mt_bench-1", "mt_bench-0#turn2", "mt_bench-1#turn2"]
+    figures = acceptance["benchmarks"]["mt_bench"]
+    assert figures["drafts"] == 4 * 2 and figures["prompts"] == 4
+    assert {kind: found["prompts"] for kind, found in figures["categories"].items()} == {
+        "turn 1": 2, "turn 2": 2, "writing": 4,
+    }  # fmt: skip
+    assert all(acceptance["identity_checks"]["mt_bench"].values())
+    assert "turn 1" not in acceptance["benchmarks"]["word_problems"]["categories"]
+
+
+def test_a_second_turn_that_cannot_fit_is_refused_before_anything_is_asked(world, monkeypatch):
+    world.engine.fake.models = [{"id": "toy", "max_model_len": 90}]
+    with pytest.raises(UserError, match="longest prompt, reply and drafts take"):
+        two_turns(world, monkeypatch)
+    assert world.engine.replies == 0
+
+
 def test_a_limit_takes_the_first_prompts_of_each_source(world, monkeypatch):
     without_latency(monkeypatch)
     evaluate = SETTINGS["evaluate"] | {"acceptance": SETTINGS["evaluate"]["acceptance"] | {"limit": 2}}

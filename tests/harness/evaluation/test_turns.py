@@ -1,7 +1,9 @@
 """Second turns follow the model's own first replies."""
 
 from harness.evaluation.client import Answer
+from harness.evaluation.match import compare
 from harness.evaluation.turns import longest_conversation, next_turns, turn_of
+from tests.harness.evaluation.test_match import SETTINGS, reply
 
 ROW = {
     "id": "mt_bench-heldout-00003",
@@ -38,3 +40,10 @@ def test_nothing_is_asked_after_a_reply_that_failed():
 def test_the_longest_conversation_holds_every_turn():
     messages = longest_conversation(ROW)
     assert [turn["content"] for turn in messages] == ["Write a poem.", "", "Now in prose.", "", "Shorter."]
+
+
+def test_second_turns_after_different_first_replies_are_not_compared():
+    base = [reply("a", [5, 6]), reply("a#turn2", [7], prompt=(1, 2, 3)), reply("b#turn2", [8])]
+    variant = [reply("a", [5, 9], margins=[5.0, 0.1]), reply("a#turn2", [7], prompt=(1, 2, 4)), reply("b#turn2", [8])]
+    found = compare(base, variant, SETTINGS)
+    assert (found["exact"], found["total"], found["missing"]) == (1, 2, ["a#turn2"])
