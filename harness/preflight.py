@@ -77,7 +77,7 @@ def shortfalls(needs: Needs, found: Found) -> Iterator[str]:
     if found.memory_gb < needs.memory_gb * REPORTED_SHARE:
         yield f"memory: {needs.memory_gb:g} GB needed, {found.memory_gb:.0f} GB found"
     if found.disk_gb < needs.disk_gb:
-        yield f"disk: {needs.disk_gb:,g} GB needed, {found.disk_gb:,.0f} GB free"
+        yield f"disk: {needs.disk_gb:,.0f} GB needed, {found.disk_gb:,.0f} GB free"
 
 
 def target_instead(run: Reproduction, folder: Path = REPRODUCTIONS) -> str:

@@ -81,4 +81,4 @@ class Needs(Strict):
         """All of it in words."""
         count = f"{self.gpus} GPU{'s' if self.gpus > 1 else ''}" if self.gpus else "no GPU"
         gpus = f"{count} of {self.gpu_memory_gb:g} GB" if self.gpus else count
-        return f"{self.cores} cores, {self.memory_gb:g} GB of memory, {self.disk_gb:,g} GB of disk, {gpus}"
+        return f"{self.cores} cores, {self.memory_gb:g} GB of memory, {self.disk_gb:,.0f} GB of disk, {gpus}"

@@ -6,6 +6,7 @@ import pytest
 import yaml
 
 from harness.config import load_reproduction
+from harness.plan import size_text
 from harness.planning import plan_of
 from harness.recipes import REPRODUCTIONS, read_recipe, reproduction_names, scales_of
 from reports.collect import read_published
@@ -65,6 +66,17 @@ def test_the_page_of_a_recipe_says_what_differs_and_what_changed(name: str):
     assert f"reproduce_{name}" in page
     if "mini" in scales_of(read_recipe(name)):
         assert f"reproduce_{name}_mini" in page
+
+
+@pytest.mark.parametrize("name", LARGE)
+def test_the_cost_on_a_page_is_that_of_the_plan(name: str):
+    planned = plan_of(load_reproduction(name))
+    page = (REPRODUCTIONS / name / "README.md").read_text()
+    (hours, disk) = re.findall(r"^\| all \| (\d+) GPU hours \| \| (.*) \|$", page, flags=re.MULTILINE)[0]
+    assert float(hours) == pytest.approx(planned.device_hours, rel=0.05, abs=1), "write the page's table anew"
+    assert disk == size_text(planned.disk_bytes)
+    index = (REPRODUCTIONS / "README.md").read_text()
+    assert re.search(rf"^\| \[{name}\]\({name}/README.md\) \|.*\| {hours} \| {disk} \|", index, flags=re.MULTILINE)
 
 
 def test_one_miniature_of_each_architecture_at_least():
