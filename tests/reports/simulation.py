@@ -3,7 +3,7 @@
 What is simulated, and what is not:
 
 - **Served again.** Prompts and draft are the same. Most replies come out with the very steps of before. In a share of
-  them rounding moved something; those get steps drawn anew from the reply's own.
+  them rounding moved something: `MOVED_STEPS` of their steps are drawn anew from the reply's own.
 - **Retrained.** All replies get steps drawn anew, and the whole draft is a little better or worse than before: accepted
   tokens per step change by a random factor, the training's noise.
 - **A planted loss**: in one step of ten the draft is of no use, so that accepted tokens per step fall by 10%.
@@ -19,6 +19,7 @@ import numpy as np
 from reports.baseline import Snapshot, Variant
 
 Dice = np.random.Generator
+MOVED_STEPS = 2
 
 
 def shifted(chance_K: np.ndarray, factor: float) -> np.ndarray:
@@ -33,13 +34,13 @@ def shifted(chance_K: np.ndarray, factor: float) -> np.ndarray:
     return (1 - weight) * chance_K + weight * accepting
 
 
-def again(histogram: Sequence[int], factor: float, anew: bool, dice: Dice) -> list[int]:
+def again(histogram: Sequence[int], factor: float, moved: int | None, dice: Dice) -> list[int]:
     """One reply's verify steps in a new run, as a histogram like `histogram`.
 
     Args:
         histogram: how many of its steps accepted 0, 1, ... K drafts.
-        factor: relative change of accepted tokens per step; not above 0 unless `anew`.
-        anew: draw the steps anew, in place of those of before.
+        factor: relative change of accepted tokens per step; not above 0 unless all steps are drawn anew.
+        moved: so many steps of before are drawn anew; None for all.
         dice: random numbers.
     """
     counts = np.asarray(histogram)
@@ -48,8 +49,8 @@ def again(histogram: Sequence[int], factor: float, anew: bool, dice: Dice) -> li
     if not tokens:
         return list(histogram)
     drawn = dice.choice(kinds, size=tokens, p=shifted(counts / counts.sum(), factor))
-    if not anew:
-        kept = dice.permutation(np.repeat(kinds, counts))
+    if moved is not None:
+        kept = dice.permutation(np.repeat(kinds, counts))[moved:]
         drawn = np.concatenate([np.where(dice.random(len(kept)) < -factor, 0, kept), drawn])
     steps = int(np.searchsorted(np.cumsum(drawn + 1), tokens)) + 1
     return np.bincount(drawn[:steps], minlength=len(counts)).tolist()
@@ -69,14 +70,17 @@ def retrained(run: Snapshot, noise: float, losing: str, loss: float, dice: Dice)
     for name, variant in run.variants.items():
         own_loss = loss if name == losing else 0.0
         factor = (1 - own_loss) * (1 + dice.normal(0.0, noise)) - 1
-        new = _again(variant, factor, 1.0, dice)
+        new = _again(variant, factor, None, dice)
         variants[name] = new.model_copy(update={"draft_sha256": "retrained"})
     return run.model_copy(update={"variants": variants})
 
 
-def _again(variant: Variant, factor: float, changed: float, dice: Dice) -> Variant:
+def _again(variant: Variant, factor: float, changed: float | None, dice: Dice) -> Variant:
+    def moved() -> int | None:
+        return None if changed is None else MOVED_STEPS * int(dice.random() < changed)
+
     steps = {
-        source: {key: again(old, factor, dice.random() < changed, dice) for key, old in prompts.items()}
+        source: {key: again(old, factor, moved(), dice) for key, old in prompts.items()}
         for source, prompts in variant.steps.items()
     }
     return variant.model_copy(update={"steps": steps})
