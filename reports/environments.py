@@ -13,6 +13,7 @@ from typing import Any
 
 from harness.errors import UserError, run_command
 from harness.evaluation.match import compare
+from harness.evaluation.settings import MatchSettings
 from harness.files import replacing
 from harness.progress import log
 from harness.recipes import REPRODUCTIONS
@@ -143,13 +144,14 @@ def compared(first: Snapshot, second: Snapshot) -> list[Verdict]:
 
 def reply_lines(first: Run, second: Run) -> list[str]:
     """For every variant, how many greedy replies of B are those of A, token by token."""
-    lines = []
+    near_tie_nats = first.reproduction.evaluate.near_tie_nats
+    settings, lines = MatchSettings(near_tie_nats=near_tie_nats, scale=first.scale), []
     for variant in first.reproduction.variants:
         paths = [run.folder / "measured" / variant / "replies.jsonl" for run in (first, second)]
         if not all(path.exists() for path in paths):
             continue
         try:
-            match = compare(*map(read_jsonl, paths), first.reproduction.evaluate.near_tie_nats)
+            match = compare(*map(read_jsonl, paths), settings)
         except UserError as error:
             lines.append(f"{variant}: not compared: {error}")
             continue
