@@ -59,3 +59,6 @@ class BlindDrafts:
             notes.write(json.dumps(line) + "\n")
         self.step, self.lengths_before = self.step + 1, lengths
         return [[NEVER_SAID] * drafted if tokens else [] for tokens in sampled_token_ids]
+
+    def load_model(self, *_: Any) -> None:
+        """Nothing to load; vLLM's CPU runner asks every drafter to."""
