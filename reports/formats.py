@@ -68,6 +68,9 @@ class Benchmark(Part):
     high: float | None = None
     acceptance_rate_per_position: list[float | None]
     emitted_tokens_per_step: float | None
+    emitted_low: float | None = None
+    emitted_high: float | None = None
+    drafted_step_share: float | None = None
     accepted_past_end: int | None = None
     past_end_matters: bool = False
     prompts: int

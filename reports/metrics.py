@@ -94,6 +94,13 @@ METRICS = {
         section="acceptance",
         chart="axis",
     ),
+    "drafted_step_share": Metric(
+        "Steps with a draft",
+        "share",
+        "Share of verify steps in which something was drafted. Below 100%, only the emitted tokens per step say what a "
+        "step yields.",
+        pooled="over all verify steps of a benchmark",
+    ),
     "emitted_tokens_per_step": Metric(
         "Emitted tokens per step",
         "tokens",

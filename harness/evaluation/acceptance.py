@@ -167,11 +167,12 @@ def benchmark(
     accepted = [sum(a for a, _ in _steps(answer)) for answer in replies]
     excess = [past_end(answer) for answer in replies]
     every_step_drafts = bool(replies) and min(excess) >= 0 and sum(drafts) > 0
-    emitted = sum(len(answer.token_ids) - 1 for answer in replies)
-    steps = sum(drafts) + sum(-beyond for beyond in excess if beyond < 0)
+    emitted = [len(answer.token_ids) - 1 for answer in replies]
+    steps = [drafted + max(-beyond, 0) for drafted, beyond in zip(drafts, excess, strict=True)]
+    per_step = pooled_ratio(emitted, steps, resamples, seed) if sum(steps) else None
     interval = pooled_ratio(accepted, drafts, resamples, seed, offset=1.0) if sum(drafts) else None
     length = 1 + counters.accepted / counters.drafts if counters.drafts else None
-    past_end_share = sum(excess) / (emitted + sum(excess)) if every_step_drafts else 0.0
+    past_end_share = sum(excess) / (sum(emitted) + sum(excess)) if every_step_drafts else 0.0
     return {
         "drafts": counters.drafts,
         "draft_tokens": counters.draft_tokens,
@@ -183,7 +184,10 @@ def benchmark(
         "acceptance_rate_per_position": [
             n / counters.drafts for n in counters.accepted_per_position if counters.drafts
         ],
-        "emitted_tokens_per_step": emitted / steps if steps else None,
+        "emitted_tokens_per_step": per_step and per_step.value,
+        "emitted_low": per_step and per_step.low,
+        "emitted_high": per_step and per_step.high,
+        "drafted_step_share": sum(drafts) / sum(steps) if sum(steps) else None,
         "accepted_past_end": sum(excess) if every_step_drafts else None,
         "past_end_matters": past_end_share > PAST_END_SHARE_MAX,
         "prompts": len(replies),

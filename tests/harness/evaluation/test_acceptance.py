@@ -111,6 +111,7 @@ def test_steps_that_drafted_nothing_count_as_steps():
     figures = benchmark(count_details([rare], 3), [rare], DRAWS, seed=0)
     assert figures["acceptance_length_pooled"] == 1.5
     assert figures["emitted_tokens_per_step"] == 9 / 8
+    assert figures["drafted_step_share"] == 2 / 8
     assert figures["accepted_past_end"] is None
 
 

@@ -13,6 +13,7 @@ from harness.evaluation.client import Chat
 from harness.evaluation.replies import Prompts
 from harness.evaluation.settings import SweepSettings
 from harness.evaluation.sweep import sweep
+from harness.evaluation.verification import verification
 from harness.files import write_json, write_jsonl
 from harness.quantisation.folders import quantise_verifier, redirect_draft
 from harness.sections.evaluate import Latency
@@ -66,6 +67,20 @@ def test_a_draft_is_served_at_another_length_and_measured_there(verifier, tmp_pa
     }
     for row in found["replies"]:
         assert max(row["spec"]["drafted_per_step"]) == 5
+
+
+def test_steps_without_a_draft_are_timed_at_every_length(verifier, tmp_path: Path):
+    write_jsonl(tmp_path / "heldout.jsonl", SHORT)
+    settings = SweepSettings(
+        serve=SERVE, num_speculative_tokens=4, method=None, acceptance_concurrency=2,
+        latency=Latency(benchmark="word_problems", concurrency=[1, 2], requests=4, max_new_tokens=REPLY_TOKENS),
+        bootstrap_resamples=200, seed=0, scale="smoke",
+    )  # fmt: skip
+    verification(settings, verifier, tmp_path / "heldout.jsonl", tmp_path / "verification.json")
+    found = json.loads((tmp_path / "verification.json").read_text())
+    for level in ("1", "2"):
+        rounds = found["step_seconds"][level]
+        assert rounds and all(len(row) == 5 and min(row) > 0 for row in rounds)
 
 
 def asked(model, verifier, log, rows, tokens, method):
