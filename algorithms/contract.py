@@ -61,10 +61,13 @@ class LossOutput:
 class Propose(Protocol):
     """Greedy drafts of the engine at every position, from true states only (contract 4.1, 4.2)."""
 
-    def __call__(self, draft: nn.Module, token_ids_S: Tensor, aux_states_SAH: Tensor, num_draft_tokens: int) -> Tensor:
-        """Row t of the int64 [S-1, K] result: the K drafts made once x_{t+1} was sampled, for x_{t+2}..x_{t+1+K}.
+    def __call__(
+        self, draft: nn.Module, token_ids_S: Tensor, aux_states_SAH: Tensor, num_draft_tokens: int, first: int = 0
+    ) -> Tensor:
+        """Row t - first of the int64 [S-1-first, K] result: the K drafts once x_{t+1} was sampled, x_{t+2}..x_{t+1+K}.
 
-        Target ids. Row t uses states 0..t and tokens 0..t+1 only.
+        Target ids. Row t uses states 0..t and tokens 0..t+1 only. Rows before `first` are not wanted and not computed:
+        nothing is drafted inside a prompt.
         """
 
 
@@ -99,6 +102,27 @@ class CheckpointFormat:
     rules: tuple[FormatRule, ...] = ()
 
 
+def no_suspects(*_: Any) -> tuple["Suspect", ...]:
+    """What an algorithm without traps of its own would give."""
+    return ()
+
+
+@dataclass(frozen=True)
+class Suspect:
+    """Another way to read a checkpoint: how a server, an exporter or a trainer may have taken it.
+
+    Attributes:
+        trap: words joined by `-`, shown to the user; several suspects may belong to one trap.
+        change: what is read otherwise, in words.
+        config, tensors: the checkpoint as it is read then.
+    """
+
+    trap: str
+    change: str
+    config: dict[str, Any]
+    tensors: dict[str, Tensor]
+
+
 @dataclass(frozen=True)
 class Algorithm:
     """What `algorithms.load(name)` gives.
@@ -114,6 +138,8 @@ class Algorithm:
         aux_layers: config.json content -> ascending ids of the verifier states that the draft reads.
         engine_method: the name that vLLM reports for this algorithm (contract 1.4).
         format: see `CheckpointFormat`.
+        suspects: (config.json content, tensors, verifier, special token ids) -> other readings of a checkpoint, in the
+            order in which they are tried when acceptance is not what it should be.
         new_tensors: parts of the names of tensors that start anew when a related algorithm's draft lacks them.
     """
 
@@ -127,4 +153,5 @@ class Algorithm:
     aux_layers: Callable[[dict[str, Any]], list[int]]
     engine_method: str
     format: CheckpointFormat | None = None
+    suspects: Callable[..., Iterable[Suspect]] = no_suspects
     new_tensors: tuple[str, ...] = ()

@@ -11,6 +11,7 @@ from harness.capture.settings import capture_settings
 from harness.config import BASE, Reproduction
 from harness.evaluation.settings import (
     Expected,
+    lossless_settings,
     match_settings,
     measure_settings,
     parity_settings,
@@ -61,13 +62,13 @@ def training(reproduction: Reproduction, algorithm: str) -> dict[str, Any]:
 def measure(reproduction: Reproduction, variant: str) -> dict[str, Any]:
     """For `harness.evaluation measure` of one variant, with what its server must report of itself.
 
-    What only `match`, `speed` and the report read is the same for every measurement.
+    What only later steps and the report read is the same for every measurement.
     """
     evaluate = reproduction.evaluate
     latency = evaluate.latency.model_copy(update={"others_cpu_share_max": 1.0, "machine_drift_max": 1.0})
-    evaluate = evaluate.model_copy(
-        update={"near_tie_nats": 1.0, "output_match": None, "speed": None, "latency": latency}
-    )
+    sampling = evaluate.sampling.model_copy(update={"false_alarm_rate": 0.001})
+    told = {"near_tie_nats": 1.0, "output_match": None, "speed": None, "latency": latency, "sampling": sampling}
+    evaluate = evaluate.model_copy(update=told)
     reproduction = reproduction.model_copy(update={"evaluate": evaluate})
     variant = reproduction.quantised_variants.get(variant, variant)
     if variant == BASE:
@@ -88,6 +89,11 @@ def match(reproduction: Reproduction) -> dict[str, Any]:
 def parity(reproduction: Reproduction) -> dict[str, Any]:
     """For `harness.evaluation parity`."""
     return parity_settings(reproduction)
+
+
+def lossless(reproduction: Reproduction) -> dict[str, Any]:
+    """For `harness.evaluation lossless`."""
+    return lossless_settings(reproduction)
 
 
 def sweep(reproduction: Reproduction, variant: str, draft_tokens: str) -> dict[str, Any]:

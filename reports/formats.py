@@ -253,13 +253,22 @@ class Parity(Part):
     high: float | None
     margin: float = 0.0
     within: bool
-    first_suspect: str | None = None
+    predicted_per_position: list[float] = []
+    served_per_position: list[float] = []
+
+
+class Diagnosis(Part):
+    """The trap behind a draft that is served worse than it should be, and what speaks for it."""
+
+    trap: str
+    said: str
 
 
 class ParityFile(Part):
     """parity/<algorithm>.json."""
 
     benchmarks: dict[str, Parity]
+    diagnosis: Diagnosis | None = None
 
 
 class TrainingSummary(Part):

@@ -36,6 +36,7 @@ def check_gates(run: Run, results: Results) -> list[Gate]:
         *_acceptance(run, results),
         *_speedup(run, results),
         *_parity(run, results),
+        *_lossless(run, results),
     ]
 
 
@@ -111,4 +112,14 @@ def _parity(run: Run, results: Results) -> Iterator[Gate]:
         for benchmark, found in parity.benchmarks.items():
             row = results.get(variant, "parity_gap", benchmark)
             reach = f"within {found.margin:g} of zero" if found.margin else "around zero"
-            yield _gate(variant, "parity_gap", benchmark, f"an interval {reach}", row, found.within)
+            passed = found.within and parity.diagnosis is None
+            yield _gate(variant, "parity_gap", benchmark, f"an interval {reach}, no trap found", row, passed)
+
+
+def _lossless(run: Run, results: Results) -> Iterator[Gate]:
+    rate = run.reproduction.evaluate.sampling.false_alarm_rate
+    for variant in run.drafted:
+        row = results.get(variant, "sampling_p")
+        if row is not None:
+            passed = row.value is not None and row.value >= rate
+            yield _gate(variant, "sampling_p", "", f"at least {rate:g}", row, passed)

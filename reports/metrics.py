@@ -322,6 +322,39 @@ METRICS = {
         "the server does not run the draft that was trained.",
         pooled="over verify steps, in pairs of replies",
     ),
+    "parity_predicted_rate": Metric(
+        "Acceptance per position, predicted",
+        "share",
+        "Share of verify steps in which the reference loop accepts the draft token at this position, on the served "
+        "replies and within their ends.",
+        pooled="over all verify steps of a benchmark",
+    ),
+    "parity_served_rate": Metric(
+        "Acceptance per position, served within the reply",
+        "share",
+        "The served acceptance that the prediction is held against: like acceptance per position, but without what was "
+        "accepted past a reply's end.",
+        pooled="over all verify steps of a benchmark",
+    ),
+    "sampling_p": Metric(
+        "Sampling, p-value",
+        "p",
+        "Chance of tokens as far from the verifier's own distribution as the sampled ones, were the sampler right. "
+        "Below the false alarm rate in the gate, drafting changes what the verifier says at a temperature above 0.",
+        pooled="over all sampled tokens, Bonferroni over the tests",
+    ),
+    "sampling_positions": Metric(
+        "Sampling, tokens tested",
+        "count",
+        "Sampled tokens by how they came about: plain (no draft stood there), draft (a draft stood there and was "
+        "accepted or replaced), bonus (behind drafts that were all accepted).",
+    ),
+    "sampling_detectable_shift": Metric(
+        "Sampling, shift that would show",
+        "share",
+        "Shift of the likeliest token's share that the test would find 9 times in 10 with this many tokens.",
+        better="lower",
+    ),
     "training_seconds": Metric("Training time", "s", "Wall time of the optimisation.", better="lower"),
     "training_tokens": Metric("Training tokens", "tokens", "Tokens that the optimisation saw, all epochs together."),
     "training_peak_memory_bytes": Metric(

@@ -340,6 +340,9 @@ def _match(run: Run, variant: str) -> Iterator[Figure]:
 def _parity(run: Run, variant: str) -> Iterator[Figure]:
     for name, parity in run.parity[variant].benchmarks.items():
         yield Figure("parity_gap", name, parity.gap, parity.low, parity.high)
+        for side in ("predicted", "served"):
+            for position, rate in enumerate(getattr(parity, f"{side}_per_position")):
+                yield Figure(f"parity_{side}_rate_{position + 1}", name, rate)
 
 
 def _training(run: Run, variant: str) -> Iterator[Figure]:

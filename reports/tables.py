@@ -177,8 +177,9 @@ def parity(run: Run, results: Results) -> Table:
             lengths = (estimate, found.predicted_length, found.served_length)
             cells = [plain(length, f"{length or 0:.2f}") for length in lengths]
             gap = figure(results.get(variant, "parity_gap", benchmark))
-            suspect = found.first_suspect or ""
-            verdict = Cell("within", tone="met") if found.within else Cell("outside", suspect, tone="missed")
+            suspect = f"{file.diagnosis.trap}: {file.diagnosis.said}" if file.diagnosis else ""
+            right = found.within and not file.diagnosis
+            verdict = Cell("within" if found.within else "outside", suspect, tone="met" if right else "missed")
             table.rows.append([name(variant), Cell(benchmark_label(benchmark)), *cells, gap, verdict])
     return table
 

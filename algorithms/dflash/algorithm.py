@@ -5,6 +5,7 @@ from algorithms.dflash.config import ENGINE_METHOD, Config
 from algorithms.dflash.drafting import propose
 from algorithms.dflash.export import aux_layers_of, build, export, restore
 from algorithms.dflash.format import FORMAT
+from algorithms.dflash.suspects import suspects
 from algorithms.dflash.training import objective
 
 ALGORITHM = Algorithm(
@@ -18,4 +19,5 @@ ALGORITHM = Algorithm(
     aux_layers=aux_layers_of,
     engine_method=ENGINE_METHOD,
     format=FORMAT,
+    suspects=suspects,
 )

@@ -57,18 +57,20 @@ def draft_block(draft: Backbone, token_ids_S: Tensor, aux_states_SAH: Tensor, nu
 
 
 def states_everywhere(
-    draft: Backbone, token_ids_S: Tensor, aux_states_SAH: Tensor, size: int
+    draft: Backbone, token_ids_S: Tensor, aux_states_SAH: Tensor, size: int, first: int = 0
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """(tokens of row 0 [R], states of blocks of `size` rows [R, T, H]) at positions 1 .. S-1, some at a time."""
+    """(tokens of row 0 [R], states of blocks of `size` rows [R, T, H]) at positions first+1 .. S-1, some at a time."""
     context = open_context(draft, aux_states_SAH[: token_ids_S.numel() - 1])
-    for anchor_R in torch.arange(1, token_ids_S.numel()).split(CHUNK_BLOCKS):
+    for anchor_R in torch.arange(first + 1, token_ids_S.numel()).split(CHUNK_BLOCKS):
         yield token_ids_S[anchor_R], draft.blocks(context, token_ids_S[anchor_R], anchor_R, size)
 
 
 @torch.no_grad()
-def propose(draft: Backbone, token_ids_S: Tensor, aux_states_SAH: Tensor, num_draft_tokens: int) -> Tensor:
-    """Drafts at every position; see `algorithms.contract.Propose`. int64 [S-1, K], target ids."""
-    states = states_everywhere(draft, token_ids_S, aux_states_SAH, num_draft_tokens + 1)
+def propose(
+    draft: Backbone, token_ids_S: Tensor, aux_states_SAH: Tensor, num_draft_tokens: int, first: int = 0
+) -> Tensor:
+    """Drafts at every position from `first`; see `algorithms.contract.Propose`. int64 [S-1-first, K], target ids."""
+    states = states_everywhere(draft, token_ids_S, aux_states_SAH, num_draft_tokens + 1, first)
     # A slice is no matrix: the head would be copied for each block.
     guesses = [draft.lm_head(state_RTH[:, 1:].contiguous()).argmax(dim=-1) for _, state_RTH in states]
     return draft.draft_to_target_D[torch.cat(guesses)]

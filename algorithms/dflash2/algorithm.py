@@ -2,6 +2,7 @@
 
 from algorithms.contract import Algorithm
 from algorithms.dflash.export import aux_layers_of
+from algorithms.dflash.suspects import suspects
 from algorithms.dflash2.config import ENGINE_METHOD, Config
 from algorithms.dflash2.drafting import propose
 from algorithms.dflash2.export import build, export, restore
@@ -19,5 +20,6 @@ ALGORITHM = Algorithm(
     aux_layers=aux_layers_of,
     engine_method=ENGINE_METHOD,
     format=FORMAT,
+    suspects=suspects,
     new_tensors=(".attention_conv.", ".mlp_conv.", "candidate_selector."),
 )

@@ -39,10 +39,10 @@ def draft_block(draft: Draft, token_ids_S: Tensor, aux_states_SAH: Tensor, num_d
 
 
 @torch.no_grad()
-def propose(draft: Draft, token_ids_S: Tensor, aux_states_SAH: Tensor, num_draft_tokens: int) -> Tensor:
-    """Drafts at every position; see `algorithms.contract.Propose`. int64 [S-1, K], target ids."""
+def propose(draft: Draft, token_ids_S: Tensor, aux_states_SAH: Tensor, num_draft_tokens: int, first: int = 0) -> Tensor:
+    """Drafts at every position from `first`; see `algorithms.contract.Propose`. int64 [S-1-first, K], target ids."""
     drafts = []
-    for anchor_R, state_RTH in states_everywhere(draft, token_ids_S, aux_states_SAH, num_draft_tokens + 1):
+    for anchor_R, state_RTH in states_everywhere(draft, token_ids_S, aux_states_SAH, num_draft_tokens + 1, first):
         output_RKH = state_RTH[:, 1:].contiguous()  # a slice is no matrix: the head would be copied
         best = draft.lm_head(output_RKH).topk(draft.shape.selector_top_k, dim=-1)
         drafts.append(greedy_walk(draft.candidate_selector, output_RKH, anchor_R, best.values.float(), best.indices))

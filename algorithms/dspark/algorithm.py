@@ -6,6 +6,7 @@ from algorithms.dspark.config import ENGINE_METHOD, Config
 from algorithms.dspark.drafting import propose
 from algorithms.dspark.export import build, export, restore
 from algorithms.dspark.format import FORMAT
+from algorithms.dspark.suspects import suspects
 from algorithms.dspark.training import objective
 
 ALGORITHM = Algorithm(
@@ -19,5 +20,6 @@ ALGORITHM = Algorithm(
     aux_layers=aux_layers_of,
     engine_method=ENGINE_METHOD,
     format=FORMAT,
+    suspects=suspects,
     new_tensors=("markov_head.", "confidence_head."),
 )

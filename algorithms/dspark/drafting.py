@@ -70,8 +70,8 @@ def walk(draft: Draft, output_RKH: Tensor, anchor_token_R: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def propose(draft: Draft, token_ids_S: Tensor, aux_states_SAH: Tensor, num_draft_tokens: int) -> Tensor:
-    """Drafts at every position; see `algorithms.contract.Propose`. int64 [S-1, K], target ids."""
+def propose(draft: Draft, token_ids_S: Tensor, aux_states_SAH: Tensor, num_draft_tokens: int, first: int = 0) -> Tensor:
+    """Drafts at every position from `first`; see `algorithms.contract.Propose`. int64 [S-1-first, K], target ids."""
     unused = draft.shape.unused_rows
-    states = states_everywhere(draft, token_ids_S, aux_states_SAH, num_draft_tokens + unused)
+    states = states_everywhere(draft, token_ids_S, aux_states_SAH, num_draft_tokens + unused, first)
     return torch.cat([walk(draft, state_RTH[:, unused:], anchor_R) for anchor_R, state_RTH in states])

@@ -5,6 +5,7 @@ from algorithms.eagle3.config import ENGINE_METHOD, Config
 from algorithms.eagle3.drafting import propose
 from algorithms.eagle3.export import aux_layers_of, build, export, restore
 from algorithms.eagle3.format import FORMAT
+from algorithms.eagle3.suspects import suspects
 from algorithms.eagle3.training import objective
 
 ALGORITHM = Algorithm(
@@ -18,4 +19,5 @@ ALGORITHM = Algorithm(
     aux_layers=aux_layers_of,
     engine_method=ENGINE_METHOD,
     format=FORMAT,
+    suspects=suspects,
 )

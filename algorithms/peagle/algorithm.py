@@ -6,6 +6,7 @@ from algorithms.peagle.config import ENGINE_METHOD, Config
 from algorithms.peagle.drafting import propose
 from algorithms.peagle.export import build, export, restore
 from algorithms.peagle.format import FORMAT
+from algorithms.peagle.suspects import suspects
 from algorithms.peagle.training import objective
 
 ALGORITHM = Algorithm(
@@ -19,5 +20,6 @@ ALGORITHM = Algorithm(
     aux_layers=aux_layers_of,
     engine_method=ENGINE_METHOD,
     format=FORMAT,
+    suspects=suspects,
     new_tensors=("mask_hidden", "embed_tokens."),
 )

@@ -33,14 +33,14 @@ def draft_steps(draft: Draft, token_ids_S: Tensor, aux_states_SAH: Tensor, num_d
 
 
 @torch.no_grad()
-def propose(draft: Draft, token_ids_S: Tensor, aux_states_SAH: Tensor, num_draft_tokens: int) -> Tensor:
-    """Drafts at every position; see `algorithms.contract.Propose`. int64 [S-1, K], target ids.
+def propose(draft: Draft, token_ids_S: Tensor, aux_states_SAH: Tensor, num_draft_tokens: int, first: int = 0) -> Tensor:
+    """Drafts at every position from `first`; see `algorithms.contract.Propose`. int64 [S-1-first, K], target ids.
 
     Every position is a branch of its own: masks behind it see the context up to it, and one another.
     """
     slots = token_ids_S.numel() - 1
     document_S = torch.zeros(slots, dtype=torch.long)
-    branches = draft.start(token_ids_S[1:], aux_states_SAH[:slots], document_S, torch.arange(slots))
+    branches = draft.start(token_ids_S[1:], aux_states_SAH[:slots], document_S, torch.arange(first, slots))
     tokens = []
     for depth in range(num_draft_tokens):
         if depth:

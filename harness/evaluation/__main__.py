@@ -1,12 +1,20 @@
-"""`python -m harness.evaluation measure|match|parity|sweep|verification|speed`: called by the rules."""
+"""`python -m harness.evaluation measure|match|parity|lossless|sweep|verification|speed`: called by the rules."""
 
 import argparse
+import json
 from pathlib import Path
 
 from harness import provenance
 from harness.config import parse_settings
 from harness.errors import UserError, run_command
-from harness.evaluation.settings import MatchSettings, MeasureSettings, ParitySettings, SpeedSettings, SweepSettings
+from harness.evaluation.settings import (
+    LosslessSettings,
+    MatchSettings,
+    MeasureSettings,
+    ParitySettings,
+    SpeedSettings,
+    SweepSettings,
+)
 from harness.files import read_jsonl, write_json
 
 
@@ -17,6 +25,7 @@ def _parser() -> argparse.ArgumentParser:
         "measure": ("model", "verifier", "prompts"),
         "match": ("base", "variant"),
         "parity": ("draft", "verifier", "measured"),
+        "lossless": ("base", "variant", "verifier"),
         "sweep": ("model", "verifier", "prompts"),
         "verification": ("verifier", "prompts"),
         "speed": ("base", "measured"),
@@ -31,11 +40,14 @@ def _parser() -> argparse.ArgumentParser:
             command.add_argument("--swept", type=Path, nargs="*", default=[], help="files that `sweep` wrote")
         if name in ("measure", "sweep", "speed"):
             command.add_argument("--variant", required=True, help="name of the variant")
+        if name == "parity":
+            command.add_argument("--training", type=Path, help="summary.json of the draft's training, to hold against")
+            command.add_argument("--prompts", type=Path, help="heldout.jsonl, to hold the served prompts against")
     return parser
 
 
-def _replies(folder: Path) -> list[dict]:
-    path = folder / "replies.jsonl"
+def _replies(folder: Path, name: str = "replies.jsonl") -> list[dict]:
+    path = folder / name
     try:
         return read_jsonl(path)
     except FileNotFoundError:
@@ -64,8 +76,27 @@ def _parity(arguments: argparse.Namespace) -> None:
     from harness.evaluation.parity import run_parity
 
     settings = parse_settings(arguments.settings, ParitySettings)
-    rows = _replies(arguments.measured)
-    found = run_parity(arguments.draft, arguments.verifier, rows, settings)
+    rows, expected = _replies(arguments.measured), _validation_length(arguments.training)
+    found = run_parity(arguments.draft, arguments.verifier, rows, settings, expected, arguments.prompts)
+    source = provenance.collect(settings.model_dump(), settings.seed, settings.scale)
+    write_json(arguments.out, found | {"provenance": source})
+
+
+def _validation_length(summary: Path | None) -> float | None:
+    if summary is None:
+        return None
+    try:
+        return json.loads(summary.read_text())["validation"].get("acceptance_length_pooled")
+    except (FileNotFoundError, ValueError, LookupError) as error:
+        raise UserError(f"{summary}: no summary of a training ({error}). Fix: train again, or leave it out") from None
+
+
+def _lossless(arguments: argparse.Namespace) -> None:
+    from harness.evaluation.lossless import run_lossless
+
+    settings = parse_settings(arguments.settings, LosslessSettings)
+    base, variant = (_replies(folder, "samples.jsonl") for folder in (arguments.base, arguments.variant))
+    found = run_lossless(arguments.verifier, base, variant, settings)
     source = provenance.collect(settings.model_dump(), settings.seed, settings.scale)
     write_json(arguments.out, found | {"provenance": source})
 
@@ -97,6 +128,7 @@ COMMANDS = {
     "measure": _measure,
     "match": _match,
     "parity": _parity,
+    "lossless": _lossless,
     "sweep": _sweep,
     "verification": _verification,
     "speed": _speed,

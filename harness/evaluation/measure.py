@@ -1,4 +1,4 @@
-"""One variant against one server: replies, acceptance, accuracy, latency, one after another in one process.
+"""One variant against one server: replies, acceptance, samples, accuracy, latency, one after another in one process.
 
 Called by `python -m harness.evaluation measure`. lm-eval and GuideLLM take 25 s to import; that happens here while the
 server starts and replies. Every file appears whole as soon as its check is done.
@@ -16,6 +16,7 @@ from harness.errors import UserError
 from harness.evaluation.acceptance import Counters, benchmark, by_category, identity_checks, settled_counters
 from harness.evaluation.client import Answer, Chat, Prompt, check_server
 from harness.evaluation.replies import Prompts, as_row, by_source
+from harness.evaluation.sampling import collect
 from harness.evaluation.settings import MeasureSettings
 from harness.evaluation.turns import next_turns, turn_names, turn_of
 from harness.files import read_jsonl, write_json, write_jsonl
@@ -25,7 +26,7 @@ from harness.serving import expect, running_server
 if TYPE_CHECKING:
     from harness.serving import Server
 
-FILES = ("server.json", "replies.jsonl", "acceptance.json", "accuracy.json", "latency.json")
+FILES = ("server.json", "replies.jsonl", "acceptance.json", "samples.jsonl", "accuracy.json", "latency.json")
 FAILED_SHARE_MAX = 0.5  # beyond it the server is broken, and there is nothing to measure
 
 
@@ -64,7 +65,7 @@ class Measurement:
         """
         method, serve = self.settings.expected.method, self.settings.serve
         expect(server.report, method, self.draft_tokens, str(self.verifier), serve.max_model_len)
-        parts = (self.evaluate.acceptance, self.evaluate.accuracy, self.evaluate.latency)
+        parts = (self.evaluate.acceptance, self.evaluate.accuracy, self.evaluate.latency, self.evaluate.sampling)
         reply_tokens = max(part.max_new_tokens for part in parts)
         longest = self.prompts.longest_tokens(self.evaluate.acceptance.max_new_tokens)
         # The engine stops drafting for a whole batch when one of its sequences comes within K tokens of the limit.
@@ -112,6 +113,12 @@ class Measurement:
     def _counters(self, server: "Server") -> Counters | None:
         drafts = self.draft_tokens
         return settled_counters(server.metrics, server.model_name, drafts) if drafts else None
+
+    def samples(self, server: "Server") -> None:
+        """Write samples.jsonl: replies at a temperature above 0, which `lossless` tests."""
+        settings, seed = self.evaluate.sampling, self.evaluate.seed
+        rows = collect(server.url, server.model_name, self.prompts, settings, seed, self.variant, self.render)
+        write_jsonl(self.out / "samples.jsonl", rows)
 
     def accuracy(self, server: "Server") -> None:
         """Write accuracy.json."""
@@ -203,6 +210,7 @@ def measure(settings: MeasureSettings, variant: str, model: Path, verifier: Path
         run = Measurement(settings, variant, verifier, tokenised.result(), out)
         run.check(server)
         run.acceptance(server)
+        run.samples(server)
         imported.result()
         run.accuracy(server)
         run.latency(server)

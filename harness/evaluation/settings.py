@@ -1,4 +1,4 @@
-"""What the three commands of `harness.evaluation` are told: slices of a reproduction, as JSON on the command line.
+"""What the commands of `harness.evaluation` are told: slices of a reproduction, as JSON on the command line.
 
 The functions `*_settings` cut them; called by the Snakefile's rules.
 """
@@ -10,7 +10,7 @@ from pydantic import Field
 from harness.config import Reproduction
 from harness.sections.base import Strict
 from harness.sections.data import SourceName
-from harness.sections.evaluate import Evaluate, Latency, OutputMatch
+from harness.sections.evaluate import Evaluate, Latency, OutputMatch, Sampling
 from harness.sections.serve import Serve
 
 Scale = Literal["full", "smoke", "mini"]
@@ -50,6 +50,15 @@ class ParitySettings(Strict):
     bootstrap_resamples: int = Field(ge=100, description="use 100 or more")
     seed: int = Field(ge=0, description="use a whole number from 0")
     margin_tokens: float = Field(ge=0, description="allow this much between predicted and served length")
+    system_prompt: str | None = Field(None, description="give a system turn, or null for the template's own")
+    scale: Scale
+
+
+class LosslessSettings(Strict):
+    """Sampled replies held against the verifier's own distribution."""
+
+    sampling: Sampling
+    seed: int = Field(ge=0, description="use a whole number from 0")
     scale: Scale
 
 
@@ -103,7 +112,7 @@ def parity_settings(reproduction: Reproduction) -> dict[str, Any]:
     settings = ParitySettings(
         dtype=reproduction.serve.dtype, bootstrap_resamples=reproduction.evaluate.bootstrap_resamples,
         seed=reproduction.evaluate.seed, margin_tokens=reproduction.evaluate.parity_margin_tokens,
-        scale=reproduction.scale,
+        system_prompt=reproduction.data.system_prompt, scale=reproduction.scale,
     )  # fmt: skip
     return settings.model_dump()
 
@@ -135,3 +144,9 @@ def sweep_settings(reproduction: Reproduction, method: str | None, draft_tokens:
         bootstrap_resamples=evaluate.bootstrap_resamples, seed=evaluate.seed, scale=reproduction.scale,
     )  # fmt: skip
     return settings.model_dump()
+
+
+def lossless_settings(reproduction: Reproduction) -> dict[str, Any]:
+    """What `lossless` needs of `reproduction`, JSON-able."""
+    evaluate = reproduction.evaluate
+    return LosslessSettings(sampling=evaluate.sampling, seed=evaluate.seed, scale=reproduction.scale).model_dump()

@@ -2,7 +2,7 @@
 
 Called by `parity` on served replies and by `harness.training.validation` on captured ones.
 
-Shape letters: S = tokens of prompt and reply, K = draft tokens per step.
+Shape letters: S = tokens of prompt and reply, R = tokens of the reply, K = draft tokens per step.
 """
 
 from collections.abc import Sequence
@@ -13,18 +13,19 @@ from torch import Tensor
 Steps = list[int]  # accepted drafts of each verify step of one reply
 
 
-def walk(drafts_SK: Tensor, token_ids: Sequence[int], prompt_length: int) -> Steps:
-    """Accepted drafts of each verify step, had the engine drafted `drafts_SK` on this reply.
+def walk(drafts_RK: Tensor, token_ids: Sequence[int], prompt_length: int) -> Steps:
+    """Accepted drafts of each verify step, had the engine drafted `drafts_RK` on this reply.
 
     Args:
-        drafts_SK: int64 [S-1, K]; row t holds the guesses of tokens t+2, t+3, ... (`algorithms.contract.Propose`).
+        drafts_RK: int64 [R, K]; row r holds the guesses of the tokens behind token r of the reply
+            (`algorithms.contract.Propose` with `first` at the last token of the prompt). One row less will do.
         token_ids: prompt and reply, [S].
         prompt_length: tokens of the prompt. The prefill samples the first token of the reply.
     """
     accepted, newest = [], prompt_length
     while newest < len(token_ids) - 1:
-        truth = torch.tensor(token_ids[newest + 1 : newest + 1 + drafts_SK.shape[1]])
-        right = drafts_SK[newest - 1, : len(truth)] == truth
+        truth = torch.tensor(token_ids[newest + 1 : newest + 1 + drafts_RK.shape[1]])
+        right = drafts_RK[newest - prompt_length, : len(truth)] == truth
         accepted.append(int(right.long().cumprod(0).sum()))
         newest += accepted[-1] + 1
     return accepted
@@ -37,3 +38,9 @@ def inside_reply(accepted_per_step: Sequence[int], reply_length: int) -> Steps:
         inside.append(min(accepted, max(left, 0)))
         left -= accepted + 1
     return inside
+
+
+def mean_length(replies: Sequence[Steps]) -> float:
+    """Acceptance length pooled over all steps: 1 + accepted / steps; NaN without a step."""
+    steps = [accepted for reply in replies for accepted in reply]
+    return 1 + sum(steps) / len(steps) if steps else float("nan")

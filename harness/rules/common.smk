@@ -178,6 +178,7 @@ def reported_files(wildcards):
         "server.json",
         "replies.jsonl",
         "acceptance.json",
+        "samples.jsonl",
         "accuracy.json",
         "latency.json",
     ]
@@ -191,6 +192,11 @@ def reported_files(wildcards):
             f"{results}/match/{variant}.json"
             for variant in run.variants
             if run.base_of(variant) != variant
+        ),
+        *(
+            f"{results}/lossless/{variant}.json"
+            for variant in run.variants
+            if variant != "none" and variant not in run.quantised_variants
         ),
         *(f"{results}/parity/{algorithm}.json" for algorithm in run.algorithms),
         *(

@@ -10,6 +10,7 @@ rule measure:
         server="results/{target}/measured/{variant}/server.json",
         replies="results/{target}/measured/{variant}/replies.jsonl",
         acceptance="results/{target}/measured/{variant}/acceptance.json",
+        samples="results/{target}/measured/{variant}/samples.jsonl",
         accuracy="results/{target}/measured/{variant}/accuracy.json",
         latency="results/{target}/measured/{variant}/latency.json",
     log:
@@ -68,6 +69,8 @@ rule parity:
         verifier=verifier_record,
         draft="results/{target}/drafts/{algorithm}/model.safetensors",
         replies="results/{target}/measured/{algorithm}/replies.jsonl",
+        training="results/{target}/training/{algorithm}/summary.json",
+        prompts="results/{target}/prompts/heldout.jsonl",
     output:
         "results/{target}/parity/{algorithm}.json",
     log:
@@ -89,7 +92,39 @@ rule parity:
         """
         python -m harness.evaluation parity --settings {params.settings:q} \
             --draft results/{wildcards.target}/drafts/{wildcards.algorithm} --verifier {params.verifier:q} \
-            --measured results/{wildcards.target}/measured/{wildcards.algorithm} --out {output:q} >{log:q} 2>&1
+            --measured results/{wildcards.target}/measured/{wildcards.algorithm} --training {input.training:q} \
+            --prompts {input.prompts:q} --out {output:q} >{log:q} 2>&1
+        """
+
+
+rule lossless:
+    input:
+        verifier=verifier_record,
+        base="results/{target}/measured/none/samples.jsonl",
+        variant="results/{target}/measured/{variant}/samples.jsonl",
+    output:
+        "results/{target}/lossless/{variant}.json",
+    log:
+        "logs/{target}/lossless/{variant}.log",
+    benchmark:
+        "results/{target}/benchmarks/lossless/{variant}.tsv"
+    threads: ALL_CORES
+    resources:
+        timed=1,
+        gpu=engine_gpus,
+        mem_mb=needs("memory_gb", 1000),
+        disk_mb=10,
+        runtime=60,
+    params:
+        code=code_of("harness.evaluation.lossless"),
+        settings=settings_for(slices.lossless),
+        verifier=verifier_folder,
+    shell:
+        """
+        python -m harness.evaluation lossless --settings {params.settings:q} \
+            --base results/{wildcards.target}/measured/none \
+            --variant results/{wildcards.target}/measured/{wildcards.variant} --verifier {params.verifier:q} \
+            --out {output:q} >{log:q} 2>&1
         """
 
 

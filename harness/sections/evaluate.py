@@ -65,6 +65,20 @@ class Speed(Strict):
     concurrency: list[int] = Field(min_length=1, description="list the numbers of requests at once")
 
 
+class Sampling(Strict):
+    """Replies at a temperature above 0, to be held against the verifier's own distribution.
+
+    A temperature away from 1 shows a sampler that ignores it; a low one leaves little to sample.
+    """
+
+    prompts: int = Field(8, ge=1, description="ask 1 prompt or more, taken from the held-out sources in turn")
+    samples: int = Field(8, ge=1, description="sample every prompt 1 time or more")
+    max_new_tokens: int = Field(32, ge=2, description="use 2 or more tokens")
+    concurrency: int = Field(8, ge=1, description="use 1 or more requests at once")
+    temperature: float = Field(0.8, gt=0, le=2, description="use a number above 0, at most 2")
+    false_alarm_rate: float = Field(0.001, gt=0, lt=0.5, description="a right sampler may fail this often at most")
+
+
 class Evaluate(Strict):
     """What is measured on every variant."""
 
@@ -77,6 +91,7 @@ class Evaluate(Strict):
     output_match: OutputMatch | None = Field(None, description="give sources and first_tokens, or leave it out")
     latency: Latency
     speed: Speed | None = Field(None, description="give draft lengths to try, or leave it out")
+    sampling: Sampling = Field(default_factory=Sampling, description="leave out for the defaults")
 
 
 class Gates(Strict):

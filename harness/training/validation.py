@@ -35,9 +35,12 @@ def estimate(draft: nn.Module, propose: Propose, store: Store, rows: Iterable[in
     for row in rows:
         document = store[row]
         aux_states_SAH, _ = store.split_states(document)
-        drafts_SK = propose(draft, document.token_ids, aux_states_SAH, num_draft_tokens)
+        prompt_length = int(document.loss_mask.long().argmax())
+        if prompt_length == len(document.token_ids):
+            continue  # the prefill gives the only token of the reply
+        drafts_RK = propose(draft, document.token_ids, aux_states_SAH, num_draft_tokens, first=prompt_length - 1)
         tokens = [*document.token_ids.tolist(), document.last_token]
-        accepted += walk(drafts_SK, tokens, int(document.loss_mask.long().argmax()))
+        accepted += walk(drafts_RK, tokens, prompt_length)
     return Walk(len(accepted), [sum(steps > position for steps in accepted) for position in range(num_draft_tokens)])
 
 

@@ -16,7 +16,7 @@ FILES = {
     "training": ["config.json", "model.safetensors"],
     "verifier": ["verifier.json"],
     "draft": ["config.json", "model.safetensors"],
-    "measure": ["server.json", "replies.jsonl", "acceptance.json", "accuracy.json", "latency.json"],
+    "measure": ["server.json", "replies.jsonl", "acceptance.json", "samples.jsonl", "accuracy.json", "latency.json"],
     "reports": ["report.html"],
 }
 

@@ -16,8 +16,8 @@ import pytest
 from harness.config import load_all
 from tests.dag.conftest import TARGET, Toy
 
-ALL = {"settings", "verifier", "prompts", "capture", "train", "lint", "measure", "match", "parity", "report"}
-CODE_AFTER_CAPTURE = {"train", "lint", "measure", "match", "parity", "report"}
+CODE_AFTER_CAPTURE = {"train", "lint", "measure", "match", "parity", "lossless", "report"}
+ALL = {"settings", "verifier", "prompts", "capture", *CODE_AFTER_CAPTURE}
 AFTER_CAPTURE = {"settings", *CODE_AFTER_CAPTURE}
 AFTER_PROMPTS = ALL - {"verifier", "prompts"}
 
@@ -69,7 +69,8 @@ def test_a_target_that_there_is_none_of_is_answered_with_those_that_there_are(to
 def test_every_step_runs_once_and_then_nothing_is_left_to_do(finished_toy: Toy):
     steps = sorted(f"{row['step']} {row['of']}".strip() for row in finished_toy.ran())
     assert steps == [
-        "capture", "data", "lint", "match eagle3", "match ngram", "measure eagle3", "measure ngram", "measure none",
+        "capture", "data", "lint", "lossless eagle3", "lossless ngram", "match eagle3", "match ngram",
+        "measure eagle3", "measure ngram", "measure none",
         "parity", "reports", "training eagle3", "verifiers",
     ]  # fmt: skip
     assert finished_toy.jobs() == set()
@@ -103,9 +104,16 @@ CHANGES = [
     ("the length of training replies", REPRODUCTION, REPLY, REPLY.replace("48", "40"), {"capture", *AFTER_CAPTURE}),
     ("the data seed", REPRODUCTION, "  seed: 1\n  train:", "  seed: 2\n  train:", {"prompts", *AFTER_PROMPTS}),
     ("a known answer", REPRODUCTION, "verifier_checks:", "verifier_checks:\n  - {prompt: a, answer: b}", ALL),
-    ("n-gram's look-up", REPRODUCTION, "ngram:\n", "ngram:\n    lookup_max: 5\n", {"measure", *MATCHED}),
+    ("n-gram's look-up", REPRODUCTION, "ngram:\n", "ngram:\n    lookup_max: 5\n", {"measure", "lossless", *MATCHED}),
     ("a gate", REPRODUCTION, "accuracy_drop_max: 1.0", "accuracy_drop_max: 0.9", {"settings", "report"}),
     ("the near-tie limit", REPRODUCTION, "evaluate:\n", "evaluate:\n  near_tie_nats: 0.4\n", MATCHED),
+    (
+        "the false alarm rate",
+        REPRODUCTION,
+        "evaluate:\n",
+        "evaluate:\n  sampling: {false_alarm_rate: 0.01}\n",
+        {"settings", "lossless", "report"},
+    ),
     ("code of the report", "reports/gates.py", "", "X = 1\n", {"report"}),
     ("code of the algorithm", "algorithms/eagle3/drafting.py", "", "X = 1\n", CODE_AFTER_CAPTURE),
     ("code of the capture", "harness/capture/run.py", "", "X = 1\n", {"capture", *CODE_AFTER_CAPTURE}),

@@ -8,7 +8,7 @@ import pytest
 from harness import slices
 from harness.capture.settings import CaptureSettings
 from harness.config import Reproduction, load_reproduction, parse_settings
-from harness.evaluation.settings import MatchSettings, MeasureSettings, ParitySettings
+from harness.evaluation.settings import LosslessSettings, MatchSettings, MeasureSettings, ParitySettings
 from harness.training.settings import TrainSettings
 
 
@@ -34,6 +34,7 @@ def test_every_command_accepts_its_slice(run: Reproduction):
         (slices.measure(run, "eagle3"), MeasureSettings),
         (slices.match(run), MatchSettings),
         (slices.parity(run), ParitySettings),
+        (slices.lossless(run), LosslessSettings),
     ]:
         parse_settings(slices.as_json(content), model)
 

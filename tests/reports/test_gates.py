@@ -2,11 +2,12 @@
 
 import pytest
 
+from harness.files import write_json
 from reports.__main__ import report_main
 from reports.collect import load_run
 from reports.gates import MET, MISSED, check_gates
 from reports.rows import make_rows
-from tests.reports.synthetic import ALGORITHM, NAME, change, difference
+from tests.reports.synthetic import ALGORITHM, NAME, change, difference, provenance
 
 
 def verdicts(results):
@@ -111,3 +112,15 @@ def test_faults_are_counted_against_every_variant(results):
     gates = verdicts(results)
     assert gates["ngram", "Output match, faults", ""].verdict == MISSED
     assert gates[ALGORITHM, "Output match, faults", ""].verdict == MET
+
+
+def test_a_trap_that_was_named_misses_the_parity_gate(results):
+    edit(results, f"parity/{ALGORITHM}.json", ("diagnosis",), {"trap": "layer-ids", "said": "3.9 with others"})
+    assert verdicts(results)[ALGORITHM, "Parity gap", "instructions"].verdict == MISSED
+
+
+@pytest.mark.parametrize(("p_value", "verdict"), [(0.0009, MISSED), (0.001, MET)])
+def test_a_sampler_that_changes_the_distribution_misses_its_gate(results, p_value, verdict):
+    figures = [{"metric": "sampling_p", "value": p_value, "n": 2048}]
+    write_json(results / f"lossless/{ALGORITHM}.json", {"figures": figures, "provenance": provenance()})
+    assert verdicts(results)[ALGORITHM, "Sampling, p-value", ""].verdict == verdict

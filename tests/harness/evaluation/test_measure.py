@@ -27,6 +27,7 @@ SETTINGS = {
         "acceptance": {"max_new_tokens": 16, "concurrency": 2},
         "accuracy": {"tasks": ["word_problems", "gsm8k"], "limit": 2, "max_new_tokens": 16, "concurrency": 2},
         "latency": {"benchmark": "word_problems", "concurrency": [1], "requests": 2, "max_new_tokens": 8},
+        "sampling": {"prompts": 2, "samples": 2, "max_new_tokens": 8, "concurrency": 2},
     },
     "serve": {"max_model_len": 512, "max_num_seqs": 4},
     "expected": {"method": "drafter", "num_speculative_tokens": K},
@@ -117,6 +118,8 @@ def test_replies_acceptance_and_accuracy_of_one_variant(world, monkeypatch):
         assert figures["emitted_tokens_per_step"] == 2.0
         assert all(acceptance["identity_checks"][source].values())
     assert acceptance["request"]["temperature"] == 0.0
+    samples = read_jsonl(world.out / "samples.jsonl")
+    assert [row["id"] for row in samples] == ["word_problems-0"] * 2 + ["instructions-0"] * 2
     accuracy = json.loads((world.out / "accuracy.json").read_text())["tasks"]
     assert (accuracy["word_problems"]["strict"], accuracy["word_problems"]["n"]) == (1.0, 2)
     assert "not_run" in accuracy["gsm8k"]
