@@ -21,7 +21,7 @@ from harness.files import write_jsonl
 from harness.verifiers.weights import load_weights
 from tests import toy
 
-K, AUX, REPLIES, STEPS = 3, (1, 3, 5), 4, 6
+K, AUX, REPLIES, STEPS = 3, (1, 3, 5), 10, 5
 MASK = toy.END_OF_TEXT_ID
 SETTINGS = ParitySettings(dtype="float32", bootstrap_resamples=200, seed=0, margin_tokens=0.05, scale="smoke")
 EXTRA = {
@@ -151,7 +151,12 @@ WRITTEN_WRONGLY = {
 }
 
 
-@pytest.mark.parametrize("algorithm", EXTRA)
+def quick(first, names):
+    """Parameters of which all but the first are slow."""
+    return [name if name == first else pytest.param(name, marks=pytest.mark.slow) for name in names]
+
+
+@pytest.mark.parametrize("algorithm", quick("eagle3", EXTRA))
 def test_nothing_is_said_of_a_good_draft(good, algorithm):
     world = good(algorithm)
     found = run_parity(world.root / "good", world.verifier, world.rows, SETTINGS, expected_length=K + 1.0)
@@ -159,7 +164,7 @@ def test_nothing_is_said_of_a_good_draft(good, algorithm):
     assert found["within"] and not found["falls_short"] and found["diagnosis"] is None
 
 
-@pytest.mark.parametrize("trap", WRITTEN_WRONGLY)
+@pytest.mark.parametrize("trap", quick("layer-ids", WRITTEN_WRONGLY))
 def test_a_fault_in_the_checkpoint_is_named(good, tmp_path, trap):
     """Served and predicted alike, and far below what the training's validation promised."""
     algorithm, change = WRITTEN_WRONGLY[trap]
@@ -170,7 +175,7 @@ def test_a_fault_in_the_checkpoint_is_named(good, tmp_path, trap):
     assert "the draft was trained so" in found["diagnosis"]["said"]
 
 
-@pytest.mark.parametrize("trap", ["norm-output", "mask-token", "block-causality", "layer-ids"])
+@pytest.mark.parametrize("trap", quick("norm-output", ["norm-output", "mask-token", "block-causality", "layer-ids"]))
 def test_a_server_that_reads_a_good_checkpoint_otherwise_is_found_out(good, trap):
     world = good(WRITTEN_WRONGLY[trap][0])
     config, tensors = read_checkpoint(world.root / "good")
@@ -186,6 +191,7 @@ def test_a_server_that_reads_a_good_checkpoint_otherwise_is_found_out(good, trap
     assert reading.change in found["diagnosis"]["said"] and "the server reads it so" in found["diagnosis"]["said"]
 
 
+@pytest.mark.slow
 def test_another_precision_is_named(good):
     world = good("eagle3")
     config, tensors = read_checkpoint(world.root / "good")
