@@ -6,7 +6,7 @@ Called by `python -m reports`; everything else in this package works on the `Run
 import csv
 import json
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, TypeVar
 
 import yaml
@@ -62,6 +62,12 @@ class Run:
     costs: list[Cost] = field(default_factory=list)
     provenance: dict[str, formats.Provenance] = field(default_factory=dict)
     sha256: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def sampled(self) -> dict[str, formats.ExtraFile]:
+        """What the test of sampled replies found, by variant."""
+        files = {PurePosixPath(path): file for path, file in self.extras.items()}
+        return {path.stem: file for path, file in files.items() if path.parts[0] == "lossless"}
 
     @property
     def scale(self) -> str:

@@ -328,10 +328,15 @@ class ExtraFigure(Part):
 
 
 class ExtraFile(Part):
-    """<folder>/<name>.json of a check that a run may lack. A figure without `variant` is of variant <name>."""
+    """<folder>/<name>.json of a check that a run may lack. A figure without `variant` is of variant <name>.
+
+    lossless/<variant>.json says besides what was `found`, at which temperature, and whether the sampler holds.
+    """
 
     figures: list[ExtraFigure] = []
-    not_run: str | None = None
+    found: str = ""
+    lossless: bool | None = None
+    temperature: float | None = None
 
 
 class Published(Part):

@@ -299,6 +299,7 @@ METRICS = {
         section="speed",
         chart="axis",
         line=1.0,
+        beside="sweep_speedup",
     ),
     "sweep_speedup": Metric(
         "Measured speed-up by draft length",
@@ -313,6 +314,7 @@ METRICS = {
         "Draft tokens per step with the most tokens per second on this machine. Its range holds the lengths that could "
         "not be told apart from it.",
         pooled="over all steps of a load",
+        section="speed",
     ),
     "parity_gap": Metric(
         "Parity gap",

@@ -59,7 +59,8 @@ class Differences:
 class Page:
     """The content of a report. `tables` and `figures` go by section; `answers` is what stands on top.
 
-    `ending` names the scale in the heading; empty for a full run. `served` are command lines of servers.
+    `ending` names the scale in the heading; empty for a full run. `served` are command lines of servers,
+    `sampled` what was found in sampled replies.
     """
 
     model: str
@@ -77,6 +78,7 @@ class Page:
     provenance: dict[str, Any]
     command: list[str]
     served: list[str]
+    sampled: list[tuple[str, str]]
     gates_missed: int
     gates_told: str
     settings: dict[str, Any]
@@ -111,6 +113,7 @@ def make_page(run: Run, results: Results, gates: list[Gate], provenance: dict[st
         provenance=provenance,
         command=_command(run, provenance),
         served=origins.serve_commands(run),
+        sampled=[(names.variant_label(variant), file.found) for variant, file in run.sampled.items() if file.found],
         gates_missed=missed,
         gates_told=f"{missed} of {len(gates)} gates missed" if missed else f"All {len(gates)} gates met",
         settings=run.reproduction.model_dump(mode="json"),

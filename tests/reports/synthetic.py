@@ -218,9 +218,9 @@ def _curve() -> list[dict[str, Any]]:
     return rows
 
 
-def write_extra(folder: Path, name: str, figures: list[dict[str, Any]], scale: str = "full") -> None:
-    """A result file of an optional check."""
-    _put(folder / name, {"figures": figures, "provenance": provenance(scale)})
+def write_extra(folder: Path, name: str, figures: list[dict[str, Any]], scale: str = "full", **more: Any) -> None:
+    """A result file of an optional check; `more` stands beside its figures."""
+    _put(folder / name, {"figures": figures, "provenance": provenance(scale)} | more)
 
 
 def write_run(folder: Path, scale: str = "full", dirty: bool | None = False) -> Path:

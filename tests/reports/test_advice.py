@@ -144,6 +144,46 @@ def test_lossless_is_claimed_as_far_as_it_was_tested(results):
     assert "At temperatures above 0: not run" in told
 
 
+def write_sampled(results, variant, p_value, lossless):
+    """What the test of sampled replies leaves."""
+    figures = [{"metric": "sampling_p", "value": p_value, "n": 1500},
+               {"metric": "sampling_detectable_shift", "benchmark": "draft", "value": 0.04, "n": 900}]  # fmt: skip
+    found = {"lossless": lossless, "temperature": 0.8, "found": "tokens where a draft stood are not distributed so"}
+    write_extra(results, f"lossless/{variant}.json", figures, **found)
+
+
+def test_sampled_replies_that_hold_are_said_with_p_value_tokens_and_what_would_have_shown(results):
+    write_sampled(results, ALGORITHM, 0.31, True)
+    write_sampled(results, "ngram", 0.72, True)
+    verdict, told = asked(results, 2)
+    assert verdict == "yes, as far as was tested"
+    assert f"At temperature 0.8, the sampled tokens of {ALGORITHM} and {LOOKUP} are distributed like" in told
+    assert "as far as 1,500 tokens each can tell (smallest p-value 0.31" in told
+    assert "A shift of the likeliest token's share by 4% would have shown." in told
+
+
+def test_a_draft_that_changes_sampled_replies_is_never_the_answer(results):
+    write_sampled(results, ALGORITHM, 0.00001, False)
+    speedups = both(1, (1.45, 1.4, 1.5), (1.09, 1.05, 1.13))
+    verdict, told = asked(results, 0, speedups)
+    assert verdict == LOOKUP
+    assert "because it changes the output" in told
+    verdict, told = asked(results, 2, speedups)
+    assert verdict == f"not with {ALGORITHM}"
+    assert f"Do not deploy {ALGORITHM} at a temperature above 0: tokens where a draft stood" in told
+
+
+def test_the_draft_length_that_pays_is_said_for_its_load(results):
+    best = {"metric": "best_draft_tokens", "n": 20}
+    figures = [best | {"benchmark": "word_problems", "value": 3, "low": 2, "high": 4},
+               best | {"benchmark": "word_problems/4 at once", "value": 2, "low": 2, "high": 2}]  # fmt: skip
+    write_extra(results, f"speed/{ALGORITHM}.json", figures)
+    speedups = both(1, (1.45, 1.4, 1.5), (1.09, 1.05, 1.13)) | both(4, (1.45, 1.4, 1.5), (1.09, 1.05, 1.13))
+    first, last = (asked(results, number, speedups)[1] for number in (0, 1))
+    assert f"{ALGORITHM} does best with 3 draft tokens a step (2 to 4 are not told apart); it uses 3." in first
+    assert f"{ALGORITHM} does best with 2 draft tokens a step; it uses 3." in last
+
+
 def test_an_accuracy_change_beyond_its_interval_is_said(results):
     run, rows = scripted(results)
     edited = [

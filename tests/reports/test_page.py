@@ -167,10 +167,12 @@ def test_every_row_of_the_table_and_every_setting_stands_on_the_page(finished, w
 def test_further_figures_of_a_section_stand_in_a_table_of_their_own(results, monkeypatch):
     assert "Not run: sampled replies were not compared in this run." in rewrite(results)
     monkeypatch.setitem(METRICS, "sampling_p", Metric("Sampling", "p", "A test.", section="sampling"))
-    write_extra(results, f"lossless/{ALGORITHM}.json", [{"metric": "sampling_p", "value": 0.412, "n": 900}])
+    figures = [{"metric": "sampling_p", "value": 0.412, "n": 900}]
+    said = {"lossless": True, "temperature": 0.8, "found": "no difference from the verifier's distribution (p = 0.412)"}
+    write_extra(results, f"lossless/{ALGORITHM}.json", figures, **said)
     page = rewrite(results)
     assert '<table id="sampling-further"' in page
-    assert f"tested with {ALGORITHM}: the smallest p-value is 0.412" in page
+    assert f"<li><b>{ALGORITHM}</b>: no difference" in page
 
 
 def test_provenance_json_holds_every_file_in_full(finished):
