@@ -24,7 +24,7 @@ VOCABULARY = 1024
 # Copying comes first and alone: it takes a hundred steps then, and does not come at all beside the rest.
 LESSONS = (
     (0.12, {"repetitions": 1.0}),
-    (0.88, {"problems": 0.65, "instructions": 0.12, "calculations": 0.15, "repetitions": 0.08}),
+    (0.88, {"problems": 0.6, "instructions": 0.1, "calculations": 0.24, "repetitions": 0.06}),
 )
 TOKENIZER_CONVERSATIONS = 2000
 MEAN_TOKENS = 110  # of a conversation, to know how many make up `training_tokens`

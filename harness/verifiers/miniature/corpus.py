@@ -4,14 +4,15 @@ Called by `build`. Problems and instructions come from the training splits alone
 the bare calculations give every sum and product that a solution may need.
 """
 
+import itertools
 import random
 import re
 from collections.abc import Callable, Iterator
-from itertools import count as count_from
+from functools import cache
 from itertools import islice
 
 from harness.data.instructions import FORMS, PEOPLE, TOPICS, instructions
-from harness.data.word_problems import NAMES, PLACES, THINGS, word_problems
+from harness.data.word_problems import NAMES, OPERATORS, PLACES, TEMPLATES, THINGS, word_problems
 
 Turns = list[dict[str, str]]
 ADJECTIVES = (
@@ -40,7 +41,6 @@ REPLIES = {
     "compare": "The first, {topic}, is {adjective} and good for {use}. The second, {other}, is not the same at all.",
     "choose": "I choose {topic}. It is {adjective}. It helps with {use}. It is easier than {other}.",
 }
-SUM_MAX, PRODUCT_MAX = 60, 12
 
 
 def _pick(choices: tuple[str, ...], key: str) -> str:
@@ -80,15 +80,24 @@ def _instructions(seed: int) -> Iterator[Turns]:
         yield [*messages, {"role": "assistant", "content": reply_to(form, messages[0]["content"])}]
 
 
+@cache
+def facts() -> tuple[tuple[int, str, int, int], ...]:
+    """Every (a, sign, b, result) that some problem of the templates takes, each once."""
+    found = set()
+    for template in TEMPLATES:
+        for values in itertools.product(*template.ranges.values()):
+            numbers = dict(zip(template.ranges, values, strict=True))
+            for name, calculation in (*template.given, *((step[0], step[1]) for step in template.steps)):
+                left, sign, right = calculation.split()
+                numbers[name] = OPERATORS[sign](numbers[left], numbers[right])
+                found.add((numbers[left], sign, numbers[right], numbers[name]))
+    return tuple(sorted(found))
+
+
 def _calculations(shuffle: random.Random) -> Iterator[Turns]:
-    """Eight calculations a conversation, from all sums, differences, products and quotients in range."""
-    sums = [(a, "+", b, a + b) for a in range(SUM_MAX) for b in range(1, 25)]
-    products = [(a, "*", b, a * b) for a in range(2, 40) for b in range(2, PRODUCT_MAX)]
-    differences = [(c, "-", b, a) for a, _, b, c in sums]
-    quotients = [(c, "/", a, b) for a, _, b, c in products if a < PRODUCT_MAX]
-    facts = [*sums, *products, *differences, *quotients]
+    """Eight calculations a conversation, each as often as any other."""
     while True:
-        chosen = shuffle.sample(facts, 8)
+        chosen = shuffle.sample(facts(), 8)
         asked = ", ".join(f"{a} {sign} {b}" for a, sign, b, _ in chosen)
         said = "\n".join(f"{a} {sign} {b} = {c}" for a, sign, b, c in chosen)
         yield [{"role": "user", "content": f"Calculate {asked}."}, {"role": "assistant", "content": said}]
@@ -121,7 +130,7 @@ def _without_end(kind: str, seed: int) -> Iterator[Turns]:
     """Conversations of a kind; a source that is used up comes round again with other names and numbers."""
     if kind in MADE:
         yield from MADE[kind](random.Random(f"{seed}:{kind}"))
-    for turn in count_from(seed):
+    for turn in itertools.count(seed):
         yield from DRAWN[kind](turn)
 
 
