@@ -1,6 +1,7 @@
 """Figures of harness.evaluation.latency: by hand from records, and through GuideLLM against a scripted server."""
 
 import json
+import time
 from types import SimpleNamespace
 
 import pytest
@@ -147,3 +148,15 @@ def test_guidellm_sends_at_a_rate_and_waits_out_a_slow_start(tokenizer):
     assert at_rate["ttft_ms"]["p50"] == pytest.approx(600, abs=60)
     assert 8 / 2.5 < at_rate["tokens_per_s"]["value"] < 8 / 1.3  # 0.75 s between first and last start, and 0.62 s
     assert found["concurrency"]["1"]["tokens_per_s"]["value"] < 8 / 2.4
+
+
+@pytest.mark.slow
+def test_a_server_that_hangs_is_given_up_at_the_outer_limit(tokenizer, monkeypatch):
+    monkeypatch.setattr("harness.evaluation.latency.REQUEST_LIMIT_S", 0.5)
+    started = time.monotonic()
+    with (
+        fake_server(lambda _: Scripted(first_delay_s=60.0)) as fake,
+        pytest.raises(RuntimeError, match=r"latency at concurrency 2: none of 4 requests succeeded"),
+    ):
+        load(fake, tokenizer, [2])
+    assert time.monotonic() - started < 30
