@@ -9,6 +9,7 @@ from harness import slices
 from harness.capture.settings import CaptureSettings
 from harness.config import Reproduction, load_reproduction, parse_settings
 from harness.evaluation.settings import LosslessSettings, MatchSettings, MeasureSettings, ParitySettings
+from harness.sections.evaluate import OutputMatch
 from harness.training.settings import TrainSettings
 
 
@@ -54,3 +55,30 @@ def test_the_same_content_is_the_same_text_in_any_order():
 def test_training_settings_hold_every_default_of_the_algorithm(run: Reproduction):
     told = json.loads(slices.as_json(slices.training(run, "eagle3")))
     assert told["algorithm"]["speculative_tokens"] == 3 and "ttt_steps" in told["algorithm"]
+
+
+def test_limits_that_only_judge_a_measurement_are_no_part_of_it(run: Reproduction):
+    def with_changes(**changes: object) -> Reproduction:
+        return run.model_copy(update={"evaluate": run.evaluate.model_copy(update=changes)})
+
+    latency = run.evaluate.latency
+    judged = latency.model_copy(update={"others_cpu_share_max": 0.5, "machine_drift_max": 0.01})
+    measured = latency.model_copy(update={"rates": [0.5]})
+    counted = OutputMatch(sources=["word_problems"], first_tokens=10)
+    before = slices.measure(run, "eagle3")
+    assert slices.measure(with_changes(latency=judged, output_match=counted, near_tie_nats=0.1), "eagle3") == before
+    assert slices.measure(with_changes(latency=measured), "eagle3") != before
+
+
+def test_every_difference_is_a_fault_only_in_float32_one_at_a_time_on_a_cpu(run: Reproduction):
+    def exact(dtype: str, concurrency: int, gpus: int) -> bool:
+        acceptance = run.evaluate.acceptance.model_copy(update={"concurrency": concurrency})
+        changes = {
+            "serve": run.serve.model_copy(update={"dtype": dtype}),
+            "evaluate": run.evaluate.model_copy(update={"acceptance": acceptance}),
+            "needs": run.needs.model_copy(update={"gpus": gpus}),
+        }
+        return slices.match(run.model_copy(update=changes))["exact"]
+
+    assert exact("float32", 1, 0)
+    assert not exact("bfloat16", 1, 0) and not exact("float32", 8, 0) and not exact("float32", 1, 1)
