@@ -86,7 +86,9 @@ def show(run: Reproduction, console: Console) -> None:
     console.print(f"machine: {plan.machine}; {machine.measured}\n", highlight=False)
     console.print(_steps(planned, machine.gpu))
     console.print(_modes(planned))
-    console.print(f"This release runs capture offline. The recipe asks for {run.needs.text}.", highlight=False)
+    console.print(f"The recipe asks for {run.needs.text}. This release captures offline.", highlight=False)
+    if machine.gpu:
+        console.print("It trains on the CPU still: training hours are what a GPU would take.", highlight=False)
 
 
 def main() -> None:

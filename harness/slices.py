@@ -39,7 +39,10 @@ def as_json(content: Any) -> str:
 def verifier(reproduction: Reproduction) -> dict[str, Any]:
     """For `harness.verifiers`. Smoke shares the folder of full, so that the scale says `full` for both."""
     scale = "mini" if reproduction.scale == "mini" else "full"
-    return {"verifier": reproduction.verifier, "checks": reproduction.verifier_checks, "scale": scale}
+    size = reproduction.plan.verifier if reproduction.plan else None
+    return {
+        "verifier": reproduction.verifier, "checks": reproduction.verifier_checks, "size": size, "scale": scale,
+    }  # fmt: skip
 
 
 def data(reproduction: Reproduction) -> dict[str, Any]:

@@ -3,7 +3,8 @@
 No step is run with it; `harness.plan` and the resources of the rules follow from it.
 """
 
-from typing import Self
+from collections.abc import Iterator
+from typing import Any, Self
 
 from pydantic import Field, model_validator
 
@@ -31,6 +32,16 @@ class VerifierSize(Strict):
         if self.active_parameters is not None and self.active_parameters > self.parameters:
             raise ValueError(f"active_parameters = {self.active_parameters} is above parameters = {self.parameters}")
         return self
+
+    def differing(self, config: dict[str, Any]) -> Iterator[str]:
+        """`name = ours, not theirs` for every size that the text part of a config.json contradicts."""
+        names = {
+            "layers": "num_hidden_layers", "hidden_size": "hidden_size", "intermediate_size": "intermediate_size",
+            "attention_heads": "num_attention_heads", "kv_heads": "num_key_value_heads", "vocab_size": "vocab_size",
+        }  # fmt: skip
+        for ours, theirs in names.items():
+            if config.get(theirs) not in (None, getattr(self, ours)):
+                yield f"{ours} = {getattr(self, ours)}, not {config[theirs]}"
 
     @property
     def active(self) -> float:

