@@ -100,6 +100,12 @@ FAULTS = [
     ("evaluate.output_match", {"sources": ["word_problems"], "first_tokens": 500},
      "evaluate.output_match.first_tokens = 500: replies have at most evaluate.acceptance.max_new_tokens = 96. Fix:"),
     ("serve.max_model_len", 64, "evaluate.acceptance.max_new_tokens = 96: no room in serve.max_model_len = 64"),
+    ("quantised", {"scheme": "int8", "algorithms": ["x"]}, "quantised.algorithms: 'x' is not among algorithms. Fix:"),
+    ("quantised", {"scheme": "int4"}, "quantised.scheme = 'int4': Input should be 'int8' or 'fp8'. Fix: use int8"),
+    ("evaluate.speed", {"draft_tokens": {"eagle3": [1]}, "requests": 4, "concurrency": [2]},
+     "evaluate.speed.concurrency: 2 is not among evaluate.latency.concurrency. Fix: add it there"),
+    ("evaluate.speed", {"draft_tokens": {"eagle3": [1]}, "requests": 99, "concurrency": [1]},
+     "evaluate.speed.requests = 99: is above evaluate.latency.requests = 20, which evaluate.speed compares"),
     ("name", "other", "name: is not set in the file. Fix: leave it out"),
     ("data.seed", "x" * 500, "data.seed = '" + "x" * 79 + "...: Input should be"),
 ]  # fmt: skip

@@ -103,6 +103,12 @@ def test_what_was_not_run_is_a_row_with_the_reason(results):
     assert all(row.value is None for row in found.not_run())
 
 
+def test_a_baseline_that_was_asked_for_says_what_it_lacks(results, monkeypatch):
+    monkeypatch.setattr("reports.rows.asked_for", lambda _: ["ngram", "suffix"])
+    monkeypatch.setattr("reports.rows.missing", lambda name: f"package of {name} is not installed")
+    assert rows_of(results).get("suffix", "acceptance_length").note == "not run: package of suffix is not installed"
+
+
 def test_a_drafter_that_drafted_nothing_has_no_acceptance_length(results):
     empty = {"drafts": 0, "draft_tokens": 0, "accepted": 0, "accepted_per_position": [0, 0, 0],
              "acceptance_length_pooled": None, "low": None, "high": None, "acceptance_rate_per_position": [],
