@@ -7,7 +7,7 @@ interval lies above 1, and two drafts whose intervals overlap are not told apart
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from reports.answer import Answer, high, in_words, low, overlap, usable
+from reports.answer import Answer, in_words, is_faster, is_slower, overlap, usable
 from reports.collect import BASE, Run
 from reports.names import listed, quantisation, scale_label, variant_label
 from reports.others import published
@@ -44,7 +44,7 @@ def choose(run: Run, results: Results, level: int) -> Choice:
     metric, benchmark = f"speedup_c{level}", run.reproduction.evaluate.latency.benchmark
     found = {v: results.get(v, metric, benchmark) for v in run.drafted if is_sound(run, v) and not quantisation(v)}
     rows = {variant: row for variant, row in found.items() if usable(row)}
-    faster = sorted((v for v, row in rows.items() if low(row) > 1), key=lambda v: -rows[v].value)
+    faster = sorted((v for v, row in rows.items() if is_faster(row)), key=lambda v: -rows[v].value)
     if not faster:
         return Choice(level, rows, None)
     best, *others = faster
@@ -97,8 +97,8 @@ def _apart(choice: Choice) -> Iterator[str]:
         told = [f"{variant_label(variant)} with {in_words(choice.rows[variant])}" for variant in choice.behind]
         yield f"Slower than {best} beyond the intervals, yet faster than no draft: {listed(told, 'and')}."
     faster = {choice.best, *choice.tied, *choice.behind}
-    unsure = [v for v, row in choice.rows.items() if v not in faster and high(row) >= 1]
-    slower = [v for v, row in choice.rows.items() if v not in faster and high(row) < 1]
+    unsure = [v for v, row in choice.rows.items() if v not in faster and not is_slower(row)]
+    slower = [v for v, row in choice.rows.items() if v not in faster and is_slower(row)]
     for names, head in ((unsure, "No sure gain"), (slower, "Slower than no draft")):
         if names:
             yield f"{head}: {listed([f'{variant_label(v)} with {in_words(choice.rows[v])}' for v in names], 'and')}."
@@ -113,7 +113,8 @@ def _best_length(run: Run, results: Results, choice: Choice) -> Iterator[str]:
         if row is not None and row.value is not None:
             close = "" if row.low == row.high else f" ({row.low:g} to {row.high:g} are not told apart)"
             used = run.acceptance[variant].num_speculative_tokens
-            yield f"{variant_label(variant)} does best with {row.value:g} draft tokens a step{close}; it uses {used}."
+            best = f"{row.value:g} draft token{'' if row.value == 1 else 's'} a step"
+            yield f"{variant_label(variant)} would do best with {best}{close}; it was served with {used}."
 
 
 def _none_faster(run: Run, choice: Choice) -> Iterator[str]:
@@ -121,7 +122,7 @@ def _none_faster(run: Run, choice: Choice) -> Iterator[str]:
         yield "No draft without faults has a speed-up at this load; see “Not run”."
         return
     place = machine(run.provenance[f"measured/{BASE}/latency.json"])
-    slower = all(high(row) < 1 for row in choice.rows.values())
+    slower = all(map(is_slower, choice.rows.values()))
     told = "every draft is slower than none" if slower else "no draft is surely faster than none"
     best = max(choice.rows, key=lambda variant: choice.rows[variant].value)
     yield f"Serve without a draft there: {told}, on {place}."

@@ -26,6 +26,16 @@ def high(row: Row) -> float:
     return row.value if row.high is None else row.high
 
 
+def is_faster(row: Row) -> bool:
+    """Surely faster than without a draft: the interval, as it is printed, lies above 1."""
+    return round(low(row), 2) > 1
+
+
+def is_slower(row: Row) -> bool:
+    """Surely slower: the interval, as it is printed, lies below 1."""
+    return round(high(row), 2) < 1
+
+
 def usable(row: Row | None) -> bool:
     """A value that may be compared: a note beside one says that it may not."""
     return row is not None and row.value is not None and not row.note

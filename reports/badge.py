@@ -5,6 +5,7 @@ It is drawn here, so that it shows without a network and cannot say what the tab
 
 from xml.sax.saxutils import escape
 
+from reports.answer import is_faster
 from reports.collect import BASE
 from reports.metrics import written
 from reports.names import scale_label, variant_label
@@ -25,7 +26,7 @@ def badge_text(results: Results) -> tuple[str, str]:
     rows = [row for row in measured if row.variant != BASE and not row.note]  # a note says: not comparable
     faults = {row.variant: results.value(row.variant, "output_match_faults") for row in rows}
     sound = [row for row in rows if faults[row.variant] == 0]
-    faster = [row for row in sound if (row.value if row.low is None else row.low) > 1]
+    faster = list(filter(is_faster, sound))
     if faster:
         best = max(faster, key=lambda row: row.value)
         return left, f"{variant_label(best.variant)} {written(best.metric, best.value)}, 0 faults"

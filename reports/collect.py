@@ -20,7 +20,10 @@ from reports import formats
 
 BASE = "none"
 # Folders of checks that a run may lack: every JSON file in them may bring `figures` into the long table.
-OPTIONAL = ("lossless", "speed")
+OPTIONAL = {
+    "lossless": "replies sampled at a temperature above 0",
+    "speed": "time of a step, and the draft length that pays",
+}
 NOT_IN_REPRODUCTION = "not part of this reproduction"
 
 Model = TypeVar("Model", bound=BaseModel)

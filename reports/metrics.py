@@ -344,18 +344,21 @@ METRICS = {
         "Chance of tokens as far from the verifier's own distribution as the sampled ones, were the sampler right. "
         "Below the false alarm rate in the gate, drafting changes what the verifier says at a temperature above 0.",
         pooled="over all sampled tokens, Bonferroni over the tests",
+        section="sampling",
     ),
     "sampling_positions": Metric(
         "Sampling, tokens tested",
         "count",
         "Sampled tokens by how they came about: plain (no draft stood there), draft (a draft stood there and was "
         "accepted or replaced), bonus (behind drafts that were all accepted).",
+        section="sampling",
     ),
     "sampling_detectable_shift": Metric(
         "Sampling, shift that would show",
         "share",
         "Shift of the likeliest token's share that the test would find 9 times in 10 with this many tokens.",
         better="lower",
+        section="sampling",
     ),
     "training_seconds": Metric("Training time", "s", "Wall time of the optimisation.", better="lower"),
     "training_tokens": Metric("Training tokens", "tokens", "Tokens that the optimisation saw, all epochs together."),

@@ -120,6 +120,7 @@ def test_what_was_not_run_stands_on_the_page_with_its_reason(written):
     for name in ("report.html", "report.md"):
         assert "not run: data.folder holds no gsm8k/" in written(name)
         assert "suffix look-up, every metric" in written(name)
+        assert "not run: the run left nothing in lossless/" in written(name)
 
 
 def test_a_verifier_without_published_figures_says_so(written):
