@@ -86,6 +86,12 @@ def show(run: Reproduction, console: Console) -> None:
     console.print(f"machine: {plan.machine}; {machine.measured}\n", highlight=False)
     console.print(_steps(planned, machine.gpu))
     console.print(_modes(planned))
+    for step in planned.steps:
+        if step.memory_bytes > machine.memory_bytes:
+            console.print(
+                f"[yellow]{step.name} {step.of}: {size_text(step.memory_bytes)}, more than a {plan.machine} has. "
+                "Lower max_num_seqs, training.tokens_per_step or max_anchors[/]"
+            )
     console.print(f"The recipe asks for {run.needs.text}. This release captures offline.", highlight=False)
     if machine.gpu:
         console.print("It trains on the CPU still: training hours are what a GPU would take.", highlight=False)

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from harness.config import Reproduction, load_reproduction
 from harness.errors import UserError, run_command
+from harness.planning import plan_of
 from harness.progress import log
 from harness.recipes import REPRODUCTIONS, SCALES, read_recipe, scales_of
 from harness.sections.verifier import Needs
@@ -71,11 +72,11 @@ def shortfalls(needs: Needs, found: Found) -> Iterator[str]:
     fitting = sum(memory >= needs.gpu_memory_gb * REPORTED_SHARE for memory in found.gpu_memory_gb)
     if len(found.gpu_memory_gb) >= needs.gpus > fitting:
         told = f"{fitting} found, the largest has {max(found.gpu_memory_gb):.0f} GB"
-        yield f"GPU memory: {needs.gpus} of {needs.gpu_memory_gb:g} GB needed, {told}"
+        yield f"GPU memory: {needs.gpus} of {needs.gpu_memory_gb:.0f} GB needed, {told}"
     if needs.gpus and not found.cuda_build:
         yield "vLLM: its CUDA build needed, its CPU build found; `make setup BACKEND=cuda` installs the other"
     if found.memory_gb < needs.memory_gb * REPORTED_SHARE:
-        yield f"memory: {needs.memory_gb:g} GB needed, {found.memory_gb:.0f} GB found"
+        yield f"memory: {needs.memory_gb:.0f} GB needed, {found.memory_gb:.0f} GB found"
     if found.disk_gb < needs.disk_gb:
         yield f"disk: {needs.disk_gb:,.0f} GB needed, {found.disk_gb:,.0f} GB free"
 
@@ -88,14 +89,25 @@ def target_instead(run: Reproduction, folder: Path = REPRODUCTIONS) -> str:
     return "smollm2_135m"
 
 
+def needed(run: Reproduction) -> Needs:
+    """What the recipe says it needs, and more where its own settings take more than it says."""
+    if run.plan is None:
+        return run.needs
+    planned = plan_of(run)
+    device = "gpu_memory_gb" if run.needs.gpus else "memory_gb"
+    takes = {"disk_gb": planned.disk_bytes / GB, device: planned.memory_bytes / GB}
+    return run.needs.model_copy(update={key: max(getattr(run.needs, key), value) for key, value in takes.items()})
+
+
 def require(run: Reproduction, folder: Path = REPRODUCTIONS) -> None:
     """Raises `UserError` with everything that is short, and what can be run here instead."""
-    short = list(shortfalls(run.needs, look(run)))
+    needs = needed(run)
+    short = list(shortfalls(needs, look(run)))
     if short:
         lines = "".join(f"\n  {line}" for line in short)
         raise UserError(
             f"reproduce_{run.target}: this machine cannot run it:{lines}\n"
-            f"Fix: use a machine with {run.needs.text}; "
+            f"Fix: use a machine with {needs.text}; "
             f"here, run: snakemake --cores all reproduce_{target_instead(run, folder)}"
         )
 

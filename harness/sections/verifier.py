@@ -80,5 +80,5 @@ class Needs(Strict):
     def text(self) -> str:
         """All of it in words."""
         count = f"{self.gpus} GPU{'s' if self.gpus > 1 else ''}" if self.gpus else "no GPU"
-        gpus = f"{count} of {self.gpu_memory_gb:g} GB" if self.gpus else count
-        return f"{self.cores} cores, {self.memory_gb:g} GB of memory, {self.disk_gb:,.0f} GB of disk, {gpus}"
+        gpus = f"{count} of {self.gpu_memory_gb:.0f} GB" if self.gpus else count
+        return f"{self.cores} cores, {self.memory_gb:.0f} GB of memory, {self.disk_gb:,.0f} GB of disk, {gpus}"

@@ -176,6 +176,13 @@ def test_every_step_of_every_plan_is_shown(run: Reproduction):
         assert word in told
 
 
+def test_a_step_that_a_device_cannot_hold_is_said():
+    console = Console(width=WIDTH, file=StringIO())
+    show(_changed(load_reproduction("llama3_8b"), "training", tokens_per_step=400_000), console)
+    assert "more than a h100 has. Lower" in console.file.getvalue()
+    assert "train eagle3: " in console.file.getvalue()
+
+
 def test_the_command_shows_the_scale_that_is_asked_for(capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("sys.argv", ["plan", "smollm2_135m", "--scale", "smoke"])
     main()

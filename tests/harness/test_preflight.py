@@ -11,7 +11,7 @@ import pytest
 from harness import preflight
 from harness.config import load_all, load_reproduction
 from harness.errors import UserError
-from harness.preflight import Found, look, require, shortfalls, target_instead
+from harness.preflight import Found, look, needed, require, shortfalls, target_instead
 from harness.sections.verifier import Needs
 
 NEEDS = Needs(cores=16, memory_gb=64.0, disk_gb=7600.0, gpus=2, gpu_memory_gb=80.0)
@@ -60,6 +60,16 @@ def test_what_the_run_already_wrote_counts_as_free(tmp_path, monkeypatch):
     shard.parent.mkdir(parents=True)
     shard.write_bytes(b"x" * 10**6)
     assert look(run).disk_gb == 1.001
+
+
+def test_a_recipe_whose_settings_take_more_than_it_says_needs_more():
+    run = load_reproduction("llama3_8b")
+    assert needed(run) == run.needs
+    long = run.data.model_copy(update={"train": [s.model_copy(update={"rows": 10 * s.rows}) for s in run.data.train]})
+    more = needed(run.model_copy(update={"data": long}))
+    assert more.disk_gb > 5 * run.needs.disk_gb and more.gpu_memory_gb == run.needs.gpu_memory_gb
+    packed = run.training.model_copy(update={"tokens_per_step": 200_000})
+    assert needed(run.model_copy(update={"training": packed})).gpu_memory_gb > run.needs.gpu_memory_gb
 
 
 def test_the_refusal_is_one_message_with_the_way_out(monkeypatch: pytest.MonkeyPatch):
