@@ -12,7 +12,15 @@ from torch import Tensor
 
 BLOCK_VALUES = 1 << 22  # held in memory at a time
 ALWAYS_READ = 1 << 16  # values of a tensor that is read whole however large the others are
-GROUPS = 8
+GROUPS = 4
+DTYPES = {
+    "F32": torch.float32,
+    "BF16": torch.bfloat16,
+    "F16": torch.float16,
+    "I64": torch.int64,
+    "I32": torch.int32,
+    "BOOL": torch.bool,
+}
 
 
 class Readable(Protocol):
@@ -37,7 +45,8 @@ class Stored:
         piece = file.get_slice(name)
         self._file, self._name = file, name
         self.shape: Sequence[int] = tuple(piece.get_shape())
-        self.dtype: torch.dtype = (piece[:1] if self.shape else file.get_tensor(name)).dtype
+        # Kinds that are not listed are rare enough to look at a value.
+        self.dtype: torch.dtype = DTYPES.get(piece.get_dtype()) or self[:1].dtype
 
     def __getitem__(self, rows: slice, /) -> Tensor:
         """Some rows, in memory; all of a single number."""

@@ -1,10 +1,12 @@
 """What the tests of the checkpoint commands share."""
 
-import runpy
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
+from harness.checkpoint.__main__ import main
+from harness.errors import run_command
 
 
 @pytest.fixture
@@ -14,7 +16,7 @@ def checkpoint(monkeypatch) -> Callable[..., int]:
     def run(*arguments: str | Path) -> int:
         monkeypatch.setattr("sys.argv", ["harness.checkpoint", *map(str, arguments)])
         with pytest.raises(SystemExit) as ended:
-            runpy.run_module("harness.checkpoint", run_name="__main__")
+            run_command(main)
         return int(ended.value.code or 0)
 
     return run

@@ -131,7 +131,7 @@ ANY_JSON = st.one_of(
 ) | st.lists(st.integers(-1, 9), max_size=3)
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_any_wrong_value_anywhere_gives_findings_and_never_an_exception(sounds, data):
     given = sounds(data.draw(st.sampled_from(algorithms.NAMES)))
