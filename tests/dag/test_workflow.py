@@ -129,9 +129,10 @@ def test_eight_bits_and_draft_lengths_add_their_steps_and_no_others(toy: Toy):
     assert done.returncode == 0, done.stdout
     steps = sorted(f"{row['step']} {row['of']}".strip() for row in toy.ran())
     assert steps == [
-        "capture", "data", "draft", "lint", "match eagle3", "match eagle3_int8", "match ngram", "measure eagle3",
-        "measure eagle3_int8", "measure ngram", "measure none", "measure none_int8", "parity", "reports",
-        "speed eagle3", "sweep eagle3", "sweep eagle3", "training eagle3", "verifier", "verifiers",
+        "capture", "data", "draft", "lint", "lossless eagle3", "lossless ngram", "match eagle3", "match eagle3_int8",
+        "match ngram", "measure eagle3", "measure eagle3_int8", "measure ngram", "measure none", "measure none_int8",
+        "parity", "reports", "speed eagle3", "sweep eagle3", "sweep eagle3", "training eagle3", "verification",
+        "verifier", "verifiers",
     ]  # fmt: skip
     swept = toy.root / "results/toy_smoke/sweep/eagle3"
     assert {path.name for path in swept.iterdir()} == {"k1.json", "k2.json"}, "its own length is measured anyway"
