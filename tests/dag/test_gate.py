@@ -24,6 +24,7 @@ def test_a_target_without_a_baseline_cannot_be_gated_and_the_file_is_named(toy: 
     assert done.returncode != 0 and "reports/published/toy_smoke.baseline.json" in done.stdout
 
 
+@pytest.mark.slow
 def test_all_targets_with_a_baseline_are_gated_together(toy: Toy):
     for path in (toy.root / "reports/published").glob("*.baseline.json"):
         path.unlink()
