@@ -34,7 +34,8 @@ class BlindDrafts:
 
     def __init__(self, vllm_config: Any) -> None:
         self.longest = vllm_config.speculative_config.num_speculative_tokens
-        self.notes = Path(os.environ[NOTES])
+        # Every rank of a tensor-parallel engine drafts; one of them notes.
+        self.notes = Path(os.environ[NOTES]) if vllm_config.parallel_config.rank == 0 else None
         self.step = 0
         self.lengths_before: list[int] | None = None
 
@@ -55,8 +56,9 @@ class BlindDrafts:
         before = [now - new for now, new in zip(lengths, given, strict=True)]
         drafted = self.step % (self.longest + 1)
         line = {"at_s": at_s, "drafted": drafted, "requests": count, "continues": before == self.lengths_before}
-        with self.notes.open("a", encoding="utf-8") as notes:
-            notes.write(json.dumps(line) + "\n")
+        if self.notes is not None:
+            with self.notes.open("a", encoding="utf-8") as notes:
+                notes.write(json.dumps(line) + "\n")
         self.step, self.lengths_before = self.step + 1, lengths
         return [[NEVER_SAID] * drafted if tokens else [] for tokens in sampled_token_ids]
 

@@ -36,11 +36,23 @@ def test_only_rounds_with_the_wanted_number_of_requests_count():
     assert step_times(notes, 1, 2) == []
 
 
+def made(tmp_path, monkeypatch, rank):
+    monkeypatch.setenv(NOTES, str(tmp_path / "steps"))
+    settings = SimpleNamespace(
+        speculative_config=SimpleNamespace(num_speculative_tokens=2), parallel_config=SimpleNamespace(rank=rank)
+    )
+    return BlindDrafts(settings), tmp_path / "steps"
+
+
 @pytest.fixture
 def drafter(tmp_path, monkeypatch):
-    monkeypatch.setenv(NOTES, str(tmp_path / "steps"))
-    settings = SimpleNamespace(speculative_config=SimpleNamespace(num_speculative_tokens=2))
-    return BlindDrafts(settings), tmp_path / "steps"
+    return made(tmp_path, monkeypatch, rank=0)
+
+
+def test_other_ranks_of_an_engine_draft_the_same_and_note_nothing(tmp_path, monkeypatch):
+    blind, path = made(tmp_path, monkeypatch, rank=1)
+    assert [len(blind.propose([[5]], [10 + step], None)[0]) for step in range(3)] == [0, 1, 2]
+    assert not path.exists()
 
 
 def test_it_drafts_every_length_in_turn_for_all_requests(drafter):
