@@ -11,22 +11,36 @@ from pathlib import Path
 import pytest
 import yaml
 
+import algorithms
 from harness.config import load_reproduction
 from reports.glossary import PAGE, renewed
 from reports.metrics import METRICS
 from tests.docs.pages import blocks, commands, documents, files
 from tests.guards.sources import ROOT, text_of
 
+pytestmark = pytest.mark.filterwarnings("ignore:.*found in sys.modules:RuntimeWarning")
+
 ADD_A_VERIFIER = Path("docs/add-a-verifier.md")
 ADD_A_DATA_SET = Path("docs/add-a-data-set.md")
+OURS = ("harness", "reports", "benchmarks", "algorithms")
+VALUED = ("--cores", "--rerun-triggers", "--profile", "--workflow-profile", "--executor", "--jobs", "--resources")
 WORKFLOW = Path("docs/ci/specproof-gate.yml")
 
 
-def _module_commands() -> list[tuple[str, ...]]:
-    """Every `python -m <ours> ...` of every page, once."""
-    found = {command.words for page in documents() for command in commands(page) if "-m" in command.words}
-    ours = ("harness", "reports", "benchmarks", "algorithms")
-    return sorted(words for words in found if words[words.index("-m") + 1].split(".")[0] in ours)
+Called = tuple[str, tuple[str, ...], tuple[str, ...]]  # module, subcommand, flags
+
+
+def _module_commands() -> list[Called]:
+    """Every `python -m <ours> ...` of every page, once for the same flags."""
+    found = {_split(command.words) for page in documents() for command in commands(page) if "-m" in command.words}
+    return sorted(called for called in found if called[0].split(".")[0] in OURS)
+
+
+def _split(words: tuple[str, ...]) -> Called:
+    at = words.index("-m") + 1
+    rest = words[at + 1 :]
+    plain = rest[:1] if rest and re.fullmatch(r"[a-z]+", rest[0]) else ()
+    return words[at], plain, tuple(sorted(word.split("=")[0] for word in rest if word.startswith("--")))
 
 
 def _help(module: str, subcommand: tuple[str, ...]) -> str:
@@ -42,27 +56,22 @@ def _help(module: str, subcommand: tuple[str, ...]) -> str:
     return out.getvalue()
 
 
-def _split(words: tuple[str, ...]) -> tuple[str, tuple[str, ...], list[str]]:
-    """Module, subcommand and flags of a command."""
-    at = words.index("-m") + 1
-    rest = words[at + 1 :]
-    plain = rest[:1] if rest and re.fullmatch(r"[a-z]+", rest[0]) else ()
-    flags = [word.split("=")[0] for word in rest if word.startswith("--")]
-    return words[at], plain, flags
-
-
-def _is_light(words: tuple[str, ...]) -> bool:
+def _is_light(called: Called) -> bool:
     """Whether the command starts without PyTorch."""
-    module = _split(words)[0]
+    module = called[0]
     return module.startswith("reports") or module in ("harness.doctor", "harness.runlock", "harness.data")
 
 
-LIGHT = [words for words in _module_commands() if _is_light(words)]
-HEAVY = [words for words in _module_commands() if not _is_light(words)]
+LIGHT = [called for called in _module_commands() if _is_light(called)]
+HEAVY = [called for called in _module_commands() if not _is_light(called)]
 
 
-def _check(words: tuple[str, ...]) -> None:
-    module, subcommand, flags = _split(words)
+def _name(called: Called) -> str:
+    return " ".join([called[0], *called[1], *called[2]])
+
+
+def _check(called: Called) -> None:
+    module, subcommand, flags = called
     if module == "harness.runlock":  # takes no arguments
         assert not flags and not subcommand
         return
@@ -70,19 +79,18 @@ def _check(words: tuple[str, ...]) -> None:
         return
     told = _help(module, subcommand)
     missing = [flag for flag in flags if flag not in told]
-    assert not missing, f"{' '.join(words)}: no {missing} in\n{told}"
+    assert not missing, f"{_name(called)}: no {missing} in\n{told}"
 
 
-@pytest.mark.filterwarnings("ignore:.*found in sys.modules:RuntimeWarning")
-@pytest.mark.parametrize("words", LIGHT, ids=" ".join)
-def test_a_command_on_a_page_parses(words: tuple[str, ...]):
-    _check(words)
+@pytest.mark.parametrize("called", LIGHT, ids=_name)
+def test_a_command_on_a_page_parses(called: Called):
+    _check(called)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("words", HEAVY, ids=" ".join)
-def test_a_command_that_needs_pytorch_parses(words: tuple[str, ...]):
-    _check(words)
+@pytest.mark.parametrize("called", HEAVY, ids=_name)
+def test_a_command_that_needs_pytorch_parses(called: Called):
+    _check(called)
 
 
 def test_the_pages_hold_commands_of_all_kinds():
@@ -91,15 +99,37 @@ def test_the_pages_hold_commands_of_all_kinds():
     assert {"make", "snakemake", "python"} <= found
 
 
+def _snakemake_calls() -> dict[tuple[str, ...], list[str]]:
+    """Targets of all Snakemake commands of all pages, by the flags they are given with."""
+    found: dict[tuple[str, ...], list[str]] = {}
+    for command in (command for page in documents() for command in commands(page)):
+        if "snakemake" not in command.words:
+            continue
+        words = command.words[command.words.index("snakemake") + 1 :]
+        is_target = [not word.startswith("-") and before not in VALUED
+                     for before, word in zip(("", *words), words, strict=False)]  # fmt: skip
+        flags = tuple(word for word, target in zip(words, is_target, strict=True) if not target)
+        targets = [word for word, target in zip(words, is_target, strict=True) if target]
+        found[flags] = sorted({*found.get(flags, []), *targets})
+    return found
+
+
 @pytest.mark.slow
 def test_every_snakemake_command_on_a_page_is_one_that_snakemake_takes():
-    found = {command.words for page in documents() for command in commands(page) if command.words[0] == "snakemake"}
-    for words in sorted(found):
+    for flags, targets in _snakemake_calls().items():
+        words = ["snakemake", *targets, *flags, "--dry-run", "--quiet", "all"]
         done = subprocess.run(
-            [sys.executable, "-m", *words, "--dry-run", "--quiet", "all"], cwd=ROOT, capture_output=True, text=True,
-            timeout=60, check=False,
-        )  # fmt: skip
+            [sys.executable, "-m", *words], cwd=ROOT, capture_output=True, text=True, timeout=120, check=False
+        )
         assert done.returncode == 0, f"{' '.join(words)}\n{done.stdout}{done.stderr}"
+
+
+@pytest.mark.parametrize("name", algorithms.NAMES)
+def test_every_algorithm_has_its_page_with_idea_deviations_and_status(name: str):
+    page = text_of(Path("algorithms", name, "README.md"))
+    assert page.startswith("# ") and re.search(r"arXiv|speculators", page)
+    for heading in ("## Idea", "## Read it", "Deviations", "## Status"):
+        assert heading in page, heading
 
 
 def test_the_definitions_of_the_metrics_are_those_of_the_code():
