@@ -14,12 +14,16 @@ DASH = "–"
 
 @dataclass(frozen=True)
 class Cell:
-    """One cell: text, a quieter second line, the value to sort by, and a tone (`met`, `missed`, `absent`, `name`)."""
+    """One cell: text, a quieter second line, the value to sort by, a tone (`met`, `missed`, `absent`, `name`).
+
+    `doubt` says that the figure may not be compared.
+    """
 
     text: str
     sub: str = ""
     sort: float | str | None = None
     tone: str = ""
+    doubt: str = ""
 
 
 @dataclass(frozen=True)
@@ -65,9 +69,12 @@ def figure(row: Row | None, sub: str | None = None) -> Cell:
     if row.value is None:
         head, _, reason = row.note.partition(": ")
         return Cell(head, reason, tone="absent")
-    doubt = row.note.partition(":")[0]
-    said = interval(row) if sub is None else sub
-    return Cell(written(row.metric, row.value), ", ".join(filter(None, (said, doubt))), row.value)
+    return Cell(
+        written(row.metric, row.value),
+        interval(row) if sub is None else sub,
+        row.value,
+        doubt=row.note.partition(":")[0],
+    )
 
 
 def plain(value: float | None, text: str | None = None) -> Cell:

@@ -83,15 +83,25 @@ def _inline_svg(figure: Figure, panel: Panel) -> str:
     figure.savefig(out, format="svg", transparent=True, metadata=dict.fromkeys(("Date", "Creator", "Format", "Type")))
     svg = out.getvalue()
     svg = svg[svg.index("<svg") :]
-    svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.S)
-    svg = re.sub(r"<!--.*?-->", "", svg, flags=re.S)
-    svg = re.sub(r'\b(id="|href="#|url\(#)', rf"\g<1>{panel.slug}-", svg)
-    svg = re.sub(r"font: ([\d.]+px)[^;\"]*", r"font: \1 var(--sans)", svg)
+    svg = re.sub(r"<metadata>.*?</metadata>|<!--.*?-->", "", svg, flags=re.S)
+    svg = re.sub(r"font-family: [^;\"]*", "font-family: var(--sans)", svg)
     for marker_colour, variable in _VARIABLES.items():
         svg = svg.replace(marker_colour, variable)
     head = f'<svg class="panel" role="img" aria-labelledby="{panel.slug}-title" viewBox'
-    svg = re.sub(r"<svg [^>]*?viewBox", head, svg, count=1)
-    return re.sub(r"\n\s*\n+", "\n", svg).strip()
+    return _lightened(re.sub(r"<svg [^>]*?viewBox", head, svg, count=1), panel.slug)
+
+
+def _lightened(svg: str, slug: str) -> str:
+    """The same drawing in a third of the bytes: tenths of a pixel, no line breaks, only the ids that are used."""
+    svg = re.sub(r"<[^>]+>", lambda tag: re.sub(r"-?\d+\.\d+", _tenths, tag[0]), svg)  # not the texts between
+    used = set(re.findall(r"""(?:href="#|url\(#)([^")]+)""", svg))
+    svg = re.sub(r' id="([^"]+)"', lambda found: found[0] if found[1] in used else "", svg)
+    svg = re.sub(r'\b(id="|href="#|url\(#)', rf"\g<1>{slug}-", svg)
+    return re.sub(r">\s+<", "><", re.sub(r"\s*\n\s*", " ", svg)).strip()
+
+
+def _tenths(number: re.Match[str]) -> str:
+    return f"{float(number[0]):.1f}".removesuffix(".0")
 
 
 def headroom(axes: Axes, low: float | None = None) -> None:

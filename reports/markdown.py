@@ -35,13 +35,10 @@ def _safe(text: str) -> str:
 
 
 def _cell(cell: Cell) -> str:
-    if not cell.sub:
-        return _safe(cell.text)
-    return _safe(
-        f"{cell.text}: {cell.sub}"
-        if cell.tone == "absent"
-        else f"{cell.text} ({cell.sub.replace('(', '[').replace(')', ']')})"
-    )
+    if cell.sub and cell.tone == "absent":
+        return _safe(f"{cell.text}: {cell.sub}")
+    quiet = ", ".join(filter(None, (cell.sub.replace("(", "[").replace(")", "]"), cell.doubt)))
+    return _safe(f"{cell.text} ({quiet})" if quiet else cell.text)
 
 
 def _heading(column: Column) -> str:

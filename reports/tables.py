@@ -1,6 +1,7 @@
 """The tables of results. Called by `reports.page`; what tells where results come from is in `reports.origins`."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from reports.beside import all_beside, all_elsewhere, stated, theirs_written
 from reports.cells import DASH, Cell, Table, figure, interval, name, numbers, plain, texts
@@ -44,7 +45,7 @@ def _speed(results: Results, variant: str, level: str, benchmark: str) -> Cell:
     ratio = results.get(variant, f"speedup_c{level}", benchmark)
     if ratio is None or ratio.value is None:
         return cell
-    return Cell(cell.text, f"{written(ratio.metric, ratio.value)} ({interval(ratio)})", cell.sort)
+    return replace(cell, sub=f"{written(ratio.metric, ratio.value)} ({interval(ratio)})", doubt=figure(ratio).doubt)
 
 
 def _faults(results: Results, variant: str) -> Cell:

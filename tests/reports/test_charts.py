@@ -1,5 +1,7 @@
 """A metric that is described with a section and a chart is drawn by itself, over what its name or benchmark says."""
 
+import re
+
 import pytest
 
 from reports.charts import panels
@@ -43,6 +45,16 @@ def test_parts_of_a_benchmark_are_drawn_by_category():
         "fig-acceptance-length": "Acceptance length",
         "fig-acceptance-length-category-set": "Acceptance length by category, set",
     }
+
+
+def test_a_drawing_is_light_and_keeps_what_its_labels_say(novel):
+    rows = [row(f"{novel}_k{k}", 0.05 * k) for k in (1, 2, 3)]
+    results = Results(rows)
+    (panel,) = [each for each in panels(results, series_of(results), "speed") if "novel" in each.slug]
+    assert re.search(r">0\.1[0-9]</text>", panel.svg)
+    assert not re.search(r'\sd="[^"]*\d\.\d\d', panel.svg)
+    assert "\n" not in panel.svg
+    assert len(panel.svg) < 12_000
 
 
 def test_what_has_no_value_is_not_drawn(novel):
