@@ -62,6 +62,14 @@ def test_all_reproductions_are_listed_by_target():
     assert {"smollm2_135m", "smollm2_135m_smoke"} <= wanted
 
 
+PLAN = {
+    "machine": "h100", "prompt_tokens": 9, "reply_tokens": 9,
+    "verifier": {
+        "layers": 20, "hidden_size": 64, "intermediate_size": 128, "attention_heads": 9, "kv_heads": 3, "head_dim": 64,
+        "vocab_size": 4000, "parameters": 1e6, "weight_bytes": 2e6,
+    },
+}  # fmt: skip
+
 FAULTS = [
     ("training.learning_rat", 1.0, "training.learning_rat: no such key. Fix: learning_rate"),
     ("training.zzz", 1, "training.zzz: no such key. Fix: use one of checkpoint_minutes, clip_norm,"),
@@ -106,6 +114,12 @@ FAULTS = [
      "evaluate.speed.concurrency: 2 is not among evaluate.latency.concurrency. Fix: add it there"),
     ("evaluate.speed", {"draft_tokens": {"eagle3": [1]}, "requests": 99, "concurrency": [1]},
      "evaluate.speed.requests = 99: is above evaluate.latency.requests = 20, which evaluate.speed compares"),
+    ("serve.tensor_parallel_size", 2, "serve.tensor_parallel_size = 2: needs.gpus = 0. Fix: ask for 2 GPUs, or lower"),
+    ("plan", PLAN, "capture.aux_layers = [2, 15, 27]: plan.verifier.layers = 20. Fix: use ids below 20"),
+    ("plan", PLAN, "algorithms.eagle3.draft_vocab_size = 4096: plan.verifier.vocab_size = 4000. Fix: use a smaller"),
+    ("plan", PLAN | {"machine": "h1000"}, "plan: machine = 'h1000': not known. Fix: use one of cpu, a100,"),
+    ("plan", PLAN | {"verifier": PLAN["verifier"] | {"active_parameters": 1e9}}, "active_parameters = 1000000000.0 is above par"),
+    ("verifier.template", {"1x": True}, "verifier.template.1x"),
     ("name", "other", "name: is not set in the file. Fix: leave it out"),
     ("data.seed", "x" * 500, "data.seed = '" + "x" * 79 + "...: Input should be"),
 ]  # fmt: skip

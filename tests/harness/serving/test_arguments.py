@@ -29,6 +29,13 @@ def test_the_models_own_sampling_defaults_never_apply(on_cpu):
     assert option(serve_arguments("models/toy", SERVE, 8000), "--generation-config") == "vllm"
 
 
+@pytest.mark.parametrize("gpus", [1, 4])
+def test_a_large_verifier_is_spread_over_gpus_and_a_small_one_is_not(on_cuda, gpus):
+    given = serve_arguments("models/toy", SERVE.model_copy(update={"tensor_parallel_size": gpus}), 8000)
+    assert ("--tensor-parallel-size" in given) == (gpus > 1)
+    assert gpus == 1 or option(given, "--tensor-parallel-size") == "4"
+
+
 def test_a_prompt_of_any_length_stays_whole(on_cpu):
     given = serve_arguments("models/toy", SERVE, 8000)
     assert "--no-enable-chunked-prefill" in given
