@@ -118,7 +118,7 @@ FAULTS = [
     ("plan", PLAN, "capture.aux_layers = [2, 15, 27]: plan.verifier.layers = 20. Fix: use ids below 20"),
     ("plan", PLAN, "algorithms.eagle3.draft_vocab_size = 4096: plan.verifier.vocab_size = 4000. Fix: use a smaller"),
     ("plan", PLAN | {"machine": "h1000"}, "plan: machine = 'h1000': not known. Fix: use one of cpu, a100,"),
-    ("plan", PLAN | {"verifier": PLAN["verifier"] | {"active_parameters": 1e9}}, "active_parameters = 1000000000.0 is above par"),
+    ("plan", PLAN | {"verifier": PLAN["verifier"] | {"active_parameters": 1e9}}, "active_parameters = 10"),
     ("verifier.template", {"1x": True}, "verifier.template.1x"),
     ("name", "other", "name: is not set in the file. Fix: leave it out"),
     ("data.seed", "x" * 500, "data.seed = '" + "x" * 79 + "...: Input should be"),
