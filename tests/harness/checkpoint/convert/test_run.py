@@ -1,6 +1,8 @@
 """The command, what it writes beside the checkpoint, and vLLM's own configuration for what the format cannot hold."""
 
+import importlib.util
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -115,9 +117,15 @@ def test_a_first_generation_draft_becomes_vllms_own_configuration(folder, tmp_pa
     assert report["serve"].replace('"out"', json.dumps(str(out))) in capsys.readouterr().out
 
 
-def test_every_layout_becomes_an_algorithm_or_a_method_of_vllms_own():
-    assert {row.becomes for row in LAYOUTS.values() if not row.native} == set(algorithms.NAMES)
-    assert {row.becomes for row in LAYOUTS.values() if row.native} == {"eagle"}
+def test_every_layout_becomes_what_the_installed_vllm_serves():
+    """Asked of its source: importing it takes seconds."""
+    [package] = importlib.util.find_spec("vllm").submodule_search_locations
+    known = Path(package, "transformers_utils/configs/speculators/algos.py").read_text()
+    through_the_format = set(re.findall(r'@register_speculator\("(\w+)"\)', known))
+    assert {row.becomes for row in LAYOUTS.values() if not row.native} == set(algorithms.NAMES) & through_the_format
+    native = {row.becomes for row in LAYOUTS.values() if row.native}
+    assert native == {"eagle"} and not native & through_the_format
+    assert '"EagleLlamaForCausalLM"' in Path(package, "model_executor/models/registry.py").read_text()
 
 
 def test_every_layout_is_recognised_as_itself_alone(folder):
