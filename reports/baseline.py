@@ -16,7 +16,7 @@ from harness.errors import UserError
 from harness.files import file_sha256, json_sha256, replacing
 from harness.sections.base import Strict
 from reports.collect import BASE, Run, read_json, read_jsonl
-from reports.formats import Score
+from reports.formats import Load, Score
 
 FORMAT = 1
 HASH_DIGITS = 12
@@ -29,7 +29,7 @@ class Variant(Strict):
 
     `steps`: by benchmark and prompt id, how many verify steps accepted 0, 1, ... K drafts. `accuracy`: by task and
     problem id, right in strict and in flexible form (0 or 1). `latency`: by concurrency and request id, output tokens
-    and seconds. `absent`: what was not run or is invalid, with the reason.
+    and seconds. `absent`: what was not run, is invalid or does not compare, with the reason.
     """
 
     num_speculative_tokens: int
@@ -142,6 +142,20 @@ def _serving(run: Run, variant: str) -> dict[str, str]:
     return _flat(known) | _flat(report.get("settings") or {}) | _flags(report.get("command") or [])
 
 
+def _speed_doubt(run: Run, level: str, load: Load) -> str | None:
+    """Why a variant's times at one concurrency do not compare with the base's of the same run."""
+    limits, base = run.reproduction.evaluate.latency, run.latency[BASE].concurrency.get(level)
+    machine, beside = load.machine, base.machine if base else None
+    if machine is None or beside is None:
+        return None
+    busy = max(machine.others_cpu_share, beside.others_cpu_share)
+    if busy > limits.others_cpu_share_max:
+        return f"other programs took {busy:.0%} of the cores"
+    times = [each.kernel_ms.before + each.kernel_ms.after for each in (machine, beside)]
+    drift = max(times) / min(times) - 1
+    return f"the machine's pace changed by {drift:.0%}" if drift > limits.machine_drift_max else None
+
+
 def _variant(run: Run, variant: str) -> Variant:
     draft_tokens, absent = run.acceptance[variant].num_speculative_tokens, {}
     accuracy: dict[str, dict[str, list[int]]] = {}
@@ -156,6 +170,8 @@ def _variant(run: Run, variant: str) -> Variant:
             absent[f"latency c{level}"] = f"invalid: {load.failures} of {load.requests} requests failed"
         else:
             latency[level] = {str(each.id): [each.output_tokens, each.latency_s] for each in load.records}
+            if doubt := _speed_doubt(run, level, load):
+                absent[f"speedup_c{level}"] = doubt
     for row in run.acceptance[variant].failed:
         absent[f"reply {row.get('id')}"] = f"failed: {row.get('reason')}"
     weights = run.folder / "drafts" / variant / "model.safetensors"

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 Floats = NDArray[np.float64]
-TAIL_SUBSETS = 8  # so many lie beyond each bound
+TAIL_SUBSETS = 5  # so many lie beyond each bound
 SUBSETS_MIN = 4000
 SEED = 0
 SIGNS = (1, -1, -1, 1)  # tokens over seconds of the variant, over the same of the base

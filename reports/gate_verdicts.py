@@ -245,6 +245,9 @@ class Pair:
             if any(self.before.hardware.get(part) != self.after.hardware.get(part) for part in MACHINE):
                 yield Verdict(self.name, metric, "", SKIPPED, note="measured on other hardware")
                 continue
+            if doubt := self.old.absent.get(metric) or self.new.absent.get(metric):
+                yield Verdict(self.name, metric, "", SKIPPED, note=doubt)
+                continue
             sides = [self._columns(self.before, level), self._columns(self.after, level)]
             if not all(sides):
                 yield self._cannot(metric, "", self.new.absent.get(f"latency c{level}", "no request in common"))

@@ -177,3 +177,17 @@ def test_the_folder_of_a_run_may_lie_anywhere(accepted: Path):
     moved = Path("artifacts") / NAME
     shutil.copytree(accepted, moved)
     assert gate(moved) == 0
+
+
+@pytest.mark.parametrize(
+    ("kernel_ms", "others", "said"),
+    [(1.0, 0.5, "other programs took 50% of the cores"), (1.5, 0.0, "the machine's pace changed by 50%")],
+)
+def test_times_that_do_not_compare_are_left_out_and_said(accepted: Path, kernel_ms: float, others: float, said: str):
+    for variant, pace in (("none", 1.0), (ALGORITHM, kernel_ms)):
+        machine = {"kernel_ms": {"before": pace, "after": pace}, "others_cpu_share": others}
+        path = accepted / f"measured/{variant}/latency.json"
+        change(path, lambda file, seen=machine: file["concurrency"]["1"].update(machine=seen))
+    assert gate(accepted, "--markdown", "gate.md") == 0
+    row = next(line for line in Path("gate.md").read_text().splitlines() if f"{ALGORITHM} | Speed-up c1" in line)
+    assert row.startswith("| not compared |") and row.endswith(f"{said} |")

@@ -213,6 +213,13 @@ def test_a_slower_draft_is_a_regression_on_the_same_machine_alone():
     assert (elsewhere.verdict, elsewhere.note) == (SKIPPED, "measured on other hardware")
 
 
+def test_times_of_a_busy_machine_are_not_compared():
+    slow = {"1": {f"r{n}": [40 + n, 1.5 + n / 100] for n in range(12)}}
+    busy = variant(latency=slow, absent={"speedup_c1": "other programs took 40% of the cores"})
+    found = verdicts(run(busy))["draft", "speedup_c1", ""]
+    assert (found.verdict, found.note) == (SKIPPED, "other programs took 40% of the cores")
+
+
 def test_a_regression_outweighs_what_cannot_be_judged_and_nothing_compared_is_no_pass():
     assert outcome([Verdict("a", "m", "", REGRESSION), Verdict("a", "n", "", CANNOT)]) == REGRESSION
     assert outcome([Verdict("a", "m", "", SKIPPED)]) == CANNOT
