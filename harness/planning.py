@@ -200,6 +200,6 @@ def planned_minutes(run: Reproduction, step: str, least: int, of: str = "") -> i
     return least if run.plan is None else max(least, ceil(2 * 60 * plan_of(run).step(step, of).hours))
 
 
-def planned_disk_mb(run: Reproduction, step: str, otherwise: int) -> int:
+def planned_disk_mb(run: Reproduction, step: str, otherwise: int, of: str = "") -> int:
     """Disk that a step fills, a tenth more than planned; `otherwise` where nothing is planned."""
-    return otherwise if run.plan is None else ceil(1.1 * plan_of(run).step(step).disk_bytes / 1e6)
+    return otherwise if run.plan is None else ceil(1.1 * plan_of(run).step(step, of).disk_bytes / 1e6)

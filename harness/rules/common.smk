@@ -94,12 +94,13 @@ def engine_gpus(wildcards):
     return run.serve.tensor_parallel_size if run.needs.gpus else 0
 
 
-def disk_mb(step):
+def disk_mb(step, *names):
     """Disk that a step fills."""
 
     def amount(wildcards):
         run = RUNS[wildcards.get("target") or wildcards.model]
-        return planned_disk_mb(run, step, int(run.needs.disk_gb * 1000))
+        most = int(run.needs.disk_gb * 1000)
+        return planned_disk_mb(run, step, most, *(wildcards[name] for name in names))
 
     return amount
 

@@ -37,8 +37,8 @@ rule prompts:
     resources:
         timed=1,
         mem_mb=4000,
-        disk_mb=100,
-        runtime=30,
+        disk_mb=2000,
+        runtime=120,
     params:
         code=code_of("harness.data.__main__"),
         settings=settings_for(slices.data),

@@ -20,7 +20,7 @@ rule train:
         timed=1,
         gpu=one_gpu,
         mem_mb=needs("memory_gb", 1000),
-        disk_mb=2000,
+        disk_mb=disk_mb("train", "algorithm"),
         runtime=minutes("train", 1440, "algorithm"),
     params:
         code=code_of("harness.training.__main__", "algorithms.{algorithm}.algorithm"),
