@@ -107,7 +107,7 @@ def _repetitions(shuffle: random.Random) -> Iterator[Turns]:
     """Words and numbers to say again. Copying is what a small model learns last, and every reply needs it."""
     words = [*NAMES, *PLACES, *THINGS, *TOPICS, *PEOPLE]
     while True:
-        chosen = shuffle.sample(words, 8) + [str(shuffle.randrange(1, 100)) for _ in range(12)]
+        chosen = shuffle.sample(words, 8) + [str(number) for number in shuffle.sample(range(1, 150), 12)]
         said = " ".join(shuffle.sample(chosen, len(chosen)))
         yield [{"role": "user", "content": f"Say again: {said}."}, {"role": "assistant", "content": f"{said}."}]
 

@@ -1,6 +1,7 @@
-"""A byte-level BPE tokenizer from the miniature's own text: whole numbers up to three digits, as Llama 3 splits them.
+"""A byte-level BPE tokenizer from the miniature's own text.
 
-Called by `build`.
+Called by `build`. A number of up to three digits is one token, and so is its space: the token before a number then says
+what it counts, and a small model learns to copy it.
 """
 
 from collections.abc import Iterable
@@ -8,7 +9,7 @@ from typing import Any
 
 from harness.verifiers.miniature.families import POSITIONS, Family
 
-PATTERN = r"[0-9]{1,3}| ?[A-Za-z]+|\n+|[^A-Za-z0-9\s]| +"
+PATTERN = r" ?[0-9]{1,3}| ?[A-Za-z]+|\n+|[^A-Za-z0-9\s]| +"
 
 
 def train_tokenizer(family: Family, texts: Iterable[str], vocab_size: int) -> Any:
