@@ -18,7 +18,8 @@ from harness.checkpoint.examine import locate
 from harness.checkpoint.findings import Finding
 from harness.errors import UserError
 from harness.evaluation.client import Answer, Chat
-from harness.evaluation.parity import first_suspect, predict
+from harness.evaluation.diagnosis import shape_of_gap
+from harness.evaluation.loop import predict
 from harness.evaluation.walk import Steps, inside_reply
 from harness.files import write_json
 from harness.sections.serve import Serve
@@ -69,18 +70,12 @@ def _row(answer: Answer) -> dict[str, Any]:
     return {"prompt_token_ids": answer.prompt_token_ids, "token_ids": answer.token_ids, "spec": answer.spec}
 
 
-def _rates(replies: list[Steps], tokens: int) -> list[float]:
-    steps = [accepted for reply in replies for accepted in reply]
-    return [sum(accepted > place for accepted in steps) / max(len(steps), 1) for place in range(tokens)]
-
-
-def verdict(predicted: list[Steps], served: list[Steps], tokens: int) -> Finding:
+def verdict(predicted: list[Steps], served: list[Steps]) -> Finding:
     """What the accepted drafts of every step of every reply say.
 
     Args:
         predicted: by the reference loop.
         served: by the server, drafts past a reply's end left out.
-        tokens: K.
     """
     lengths = [1 + sum(map(sum, side)) / max(sum(map(len, side)), 1) for side in (served, predicted)]
     equal = sum(ours == theirs for ours, theirs in zip(predicted, served, strict=True))
@@ -88,8 +83,7 @@ def verdict(predicted: list[Steps], served: list[Steps], tokens: int) -> Finding
         f"served {lengths[0]:.2f} and predicted {lengths[1]:.2f} tokens a step; {equal} of {len(served)} replies alike"
     )
     if equal < len(served):
-        suspect = first_suspect(_rates(predicted, tokens), _rates(served, tokens))
-        return _finding("fault", told, f"look at {suspect}")
+        return _finding("fault", told, shape_of_gap(predicted, served))
     if not any(map(sum, served)):
         return _finding("note", f"{told}, but no draft was accepted", "train longer: this compared next to nothing")
     return _finding("note", told, "none needed")
@@ -114,6 +108,6 @@ def served(name: str, config: dict[str, Any], given: Path | None) -> list[Findin
         return [_finding("fault", f"the server stopped: {last}", "see what it says; a machine too small says so too")]
     finally:
         shutil.rmtree(scratch)
-    predicted, tokens = predict(rows, folder, verifier, torch.float32)
+    predicted, _ = predict(rows, folder, verifier, torch.float32)
     steps = [inside_reply(row["spec"]["accepted_per_step"], len(row["token_ids"])) for row in rows]
-    return [verdict(predicted, steps, tokens)]
+    return [verdict(predicted, steps)]

@@ -229,10 +229,10 @@ def _unexplained(case: Case) -> tuple[str, str]:
         total += len(said)
     if own < OWN_SHARE_MIN * total:
         return "verifier", f"only {own / total:.0%} of the replies' tokens are what {case.verifier.name} would say"
-    return "unknown", f"no other reading explains it; {_shape_of_gap(case.predicted, case.served)}"
+    return "unknown", f"no other reading explains it; {shape_of_gap(case.predicted, case.served)}"
 
 
-def _shape_of_gap(predicted: Sequence[Steps], served: Sequence[Steps]) -> str:
+def shape_of_gap(predicted: Sequence[Steps], served: Sequence[Steps]) -> str:
     """Where to look next, by the share of the gap that the first draft of a step already has."""
     ours, theirs = mean_length(predicted), mean_length(served)
     first = [sum(step > 0 for steps in side for step in steps) / sum(map(len, side)) for side in (predicted, served)]

@@ -22,23 +22,23 @@ def sound(tmp_path_factory) -> drafts.Sound:
 
 
 def test_equal_steps_are_a_note_with_both_lengths():
-    found = deep.verdict(SERVED, SERVED, 3)
+    found = deep.verdict(SERVED, SERVED)
     assert (found.rule, found.verdict) == ("served-drafts", "note")
     assert found.found == "served 2.83 and predicted 2.83 tokens a step; 3 of 3 replies alike"
 
 
 @pytest.mark.parametrize(
     ("predicted", "suspect"),
-    [([[3, 3], [3, 1, 3], [2]], "the first draft already"), ([[3, 3], [0, 1, 3], [3]], "later drafts only")],
+    [([[3, 2], [1, 1, 3], [2]], "the first draft is wrong already"), ([[3, 3], [0, 1, 3], [3]], "later drafts only")],
 )
 def test_one_other_step_is_a_fault_that_says_where_to_look(predicted, suspect):
-    found = deep.verdict(predicted, SERVED, 3)
+    found = deep.verdict(predicted, SERVED)
     assert found.verdict == "fault" and suspect in found.fix
 
 
 def test_nothing_accepted_is_said_to_compare_nothing():
     nothing = [[0, 0], [0]]
-    found = deep.verdict(nothing, nothing, 3)
+    found = deep.verdict(nothing, nothing)
     assert found.verdict == "note" and "no draft was accepted" in found.found
 
 
