@@ -14,9 +14,9 @@ def not_run(run: Run, results: Results) -> Table:
         if source.not_run:
             what = Cell(f"prompts, {split_label(source.split)}")
             table.rows.append([what, Cell(benchmark_label(source.source)), Cell(f"not run: {source.not_run}")])
-    for folder, what in OPTIONAL.items():
+    for folder, check in OPTIONAL.items():
         if not any(path.startswith(f"{folder}/") for path in run.extras):
-            table.rows.append([Cell(what), Cell(DASH), Cell(f"not run: the run left nothing in {folder}/")])
+            table.rows.append([Cell(check), Cell(DASH), Cell(f"not run: the run left nothing in {folder}/")])
     grouped: dict[tuple[str, str, str], list[str]] = {}
     for row in results.not_run():
         grouped.setdefault((described(row.metric).label, row.benchmark, row.note), []).append(row.variant)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from reports import figures
 from reports.__main__ import report_main
 from tests.reports.synthetic import NAME, write_reproduction, write_run
 
@@ -23,6 +24,12 @@ def results(workplace: Path) -> Path:
     """A complete full run of the toy reproduction; relative, as the rules give it."""
     write_run(workplace / "results" / NAME)
     return Path("results") / NAME
+
+
+@pytest.fixture
+def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reports without figures: they take most of the time, and many tests look at the text alone."""
+    monkeypatch.setattr(figures, "all_figures", lambda run, results: {})
 
 
 @pytest.fixture

@@ -123,6 +123,7 @@ def test_a_damaged_table_is_named(finished, tmp_path):
         load_source(folder, "A")
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_the_report_of_a_run_can_be_compared_at_once(smoke_results):
     report_main(["--results", str(smoke_results), "--reproduction", NAME, "--out", str(smoke_results / "report")])
     assert compare_main([str(smoke_results), str(smoke_results), "--out", "comparison"]) == 0

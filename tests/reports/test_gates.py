@@ -33,11 +33,13 @@ def edit(results, name, path, value):
     change(results / name, put)
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_good_run_meets_every_gate_and_exits_0(results):
     assert {gate.verdict for gate in verdicts(results).values()} == {MET}
     assert report_main(arguments(results)) == 0
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_missed_gate_exits_1_and_the_report_is_written(results):
     edit(
         results,

@@ -85,6 +85,7 @@ def test_text_and_series_stand_out_from_the_paper_in_both_modes():
             assert (pair[1] + 0.05) / (pair[0] + 0.05) >= 4.5, name
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_the_title_of_a_smoke_run_says_so(smoke_results):
     page = rewrite(smoke_results)
     assert "<title>Draft models for Toy-135M-Instruct (smoke run) · Specproof</title>" in page
@@ -98,6 +99,7 @@ def test_the_title_of_a_full_run_has_no_such_label(written):
     assert "<title>Draft models for Toy-135M-Instruct · Specproof</title>" in written("report.html")
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_text_from_replies_is_escaped(results):
     change(
         results / f"match/{ALGORITHM}.json",
@@ -128,6 +130,7 @@ def test_a_verifier_without_published_figures_says_so(written):
         assert "No figures for drafts of this verifier are known from the literature." in written(name)
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_published_figures_stand_beside_ours_with_conditions_and_source(results):
     published = {"algorithm": ALGORITHM, "metric": "acceptance_rate_per_position", "benchmark": "mt_bench", "k": 2}
     published |= {"value": [0.6, 0.4], "conditions": {"k": 2, "engine": "vLLM"}, "source": "https://example.org/card"}
@@ -152,6 +155,7 @@ def test_what_was_added_to_the_engine_is_shown_per_server(written):
         assert all(line in written(name) for line in SUPPORT)
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_run_without_additions_to_the_engine_says_so(results):
     change(results / f"measured/{ALGORITHM}/server.json", lambda content: content["settings"].update(support=[]))
     assert "Nothing was added to vLLM for any of these servers." in rewrite(results)
@@ -165,6 +169,7 @@ def test_every_row_of_the_table_and_every_setting_stands_on_the_page(finished, w
     assert f"vllm serve results/toy/{ALGORITHM} --enforce-eager" in page
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_further_figures_of_a_section_stand_in_a_table_of_their_own(results, monkeypatch):
     assert "Not run: sampled replies were not compared in this run." in rewrite(results)
     monkeypatch.setitem(METRICS, "sampling_p", Metric("Sampling", "p", "A test.", section="sampling"))

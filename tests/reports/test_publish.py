@@ -74,6 +74,7 @@ def test_a_readme_without_markers_is_refused(reported):
         publish(reported)
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_smoke_run_is_kept_but_does_not_reach_the_readme(smoke_results):
     report_main(["--results", str(smoke_results), "--reproduction", NAME, "--out", str(smoke_results / "report")])
     written = publish(smoke_results)
