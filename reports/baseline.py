@@ -156,6 +156,15 @@ def _speed_doubt(run: Run, level: str, load: Load) -> str | None:
     return f"the machine's pace changed by {drift:.0%}" if drift > limits.machine_drift_max else None
 
 
+def _draft_sha256(run: Run, variant: str) -> str | None:
+    """Hash of a variant's draft; one that is served with the verifier in few bits is called after its draft."""
+    for name in (variant, variant.rpartition("_")[0]):
+        weights = run.folder / "drafts" / name / "model.safetensors"
+        if name and weights.exists():
+            return file_sha256(weights)
+    return None
+
+
 def _variant(run: Run, variant: str) -> Variant:
     draft_tokens, absent = run.acceptance[variant].num_speculative_tokens, {}
     accuracy: dict[str, dict[str, list[int]]] = {}
@@ -174,10 +183,9 @@ def _variant(run: Run, variant: str) -> Variant:
                 absent[f"speedup_c{level}"] = doubt
     for row in run.acceptance[variant].failed:
         absent[f"reply {row.get('id')}"] = f"failed: {row.get('reason')}"
-    weights = run.folder / "drafts" / variant / "model.safetensors"
     return Variant(
         num_speculative_tokens=draft_tokens,
-        draft_sha256=file_sha256(weights) if weights.exists() else None,
+        draft_sha256=_draft_sha256(run, variant),
         steps={} if variant == BASE else _steps(_replies(run, variant), draft_tokens),
         accuracy=accuracy,
         faults=run.match[variant].faults if variant in run.match else None,

@@ -2,7 +2,8 @@
 
 The data is the acceptance of the full run of `smollm2_135m` that is kept as its baseline, cut to as many prompts as the
 smoke run has. How many replies move when the same draft is served by other code was measured in that run: transformers
-against vLLM, 26% of the replies of five drafts had other steps.
+against vLLM, 106 of 400 replies of five drafts had other steps; in those of EAGLE-3 at most two accepted tokens more or
+less, as many as two steps drawn anew give.
 """
 
 import functools
