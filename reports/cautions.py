@@ -19,14 +19,25 @@ FEW_REQUESTS = 20
 
 def cautions(run: Run, results: Results, gates: Sequence[Gate]) -> list[str]:
     """One sentence each, the gravest first."""
+    speeds = [*_few(run), *_doubtful(results)]
     counted = [*_cut_warnings(run), *_extraction_warnings(results), *_counting_warnings(run)]
-    return [*_gate_warning(gates), *_state_warnings(run), *_few(run), *counted, *_long_prompts(run), *_missing(run)]
+    return [*_gate_warning(gates), *_state_warnings(run), *speeds, *counted, *_long_prompts(run), *_missing(run)]
 
 
 def _few(run: Run) -> Iterator[str]:
     requests = min((load.requests for load in run.latency[BASE].concurrency.values()), default=0)
     if run.scale == "full" and 0 < requests < FEW_REQUESTS:
         yield f"Speeds come from {requests} requests per load in one run; another run may lie outside these intervals."
+
+
+def _doubtful(results: Results) -> Iterator[str]:
+    """Figures that stand there with a doubt: not comparable, and why."""
+    doubts: dict[str, list[str]] = {}
+    for row in results.rows:
+        if row.value is not None and row.note:
+            doubts.setdefault(row.note, []).append(variant_label(row.variant))
+    for note, variants in doubts.items():
+        yield f"Speeds of {listed(dict.fromkeys(variants), 'and')} are {note}."
 
 
 def _gate_warning(gates: Sequence[Gate]) -> Iterator[str]:

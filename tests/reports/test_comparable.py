@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from reports.cautions import cautions
 from reports.cells import figure
 from reports.collect import load_run
 from reports.gates import MET, MISSED, check_gates
@@ -87,6 +88,10 @@ def test_code_that_stands_in_for_missing_kernels_is_named(results):
             "not comparable: the CPU build has no Triton"
         )
     assert found.get("ngram", "speedup_c1", "word_problems").note == ""
+    said = cautions(load_run(results, NAME), found, [])
+    assert any(
+        line.startswith(f"Speeds of {ALGORITHM} are not comparable: the CPU build has no Triton") for line in said
+    )
 
 
 def test_a_load_under_a_rate_of_requests_has_its_own_rows_and_no_speedup(results):
