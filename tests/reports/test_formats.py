@@ -1,11 +1,12 @@
 """What the steps write is what the report reads: outputs of the steps' own functions go through the report's types."""
 
-from harness.evaluation import acceptance, match, parity
+from harness.evaluation import acceptance, lossless, match, parity, speed
 from harness.evaluation.client import Answer
 from harness.evaluation.settings import MatchSettings, ParitySettings
 from harness.provenance import collect
 from harness.training.validation import Walk, walk_metrics
 from reports import formats
+from reports.metrics import METRICS, base_name, described
 from reports.rows import machine
 
 
@@ -57,6 +58,26 @@ def test_parity_is_read():
 def test_the_validation_of_training_is_read():
     figures = walk_metrics(Walk(4, [2, 1, 0]))
     assert figures["acceptance_length_pooled"] == 1.75
+
+
+def test_the_test_of_sampled_replies_is_read_and_its_figures_are_described():
+    answer = {"question": "likeliest", "place": "draft", "positions": 90, "detectable_shift": 0.1}
+    rows = lossless.figures({"p_value": 0.4, "tests": [answer, answer | {"place": "plain", "detectable_shift": None}]})
+    content = {"figures": rows, "found": "no difference", "lossless": True, "temperature": 0.8}
+    read = formats.ExtraFile.model_validate(content)
+    assert (read.figures[0].metric, read.figures[0].value, read.lossless) == ("sampling_p", 0.4, True)
+    assert all(described(each.metric).section == "sampling" for each in read.figures)
+    assert [each.note for each in read.figures if each.value is None] == ["not run: too few open positions to tell"]
+
+
+def test_the_time_of_a_step_is_read_and_its_figures_are_described():
+    point = {key: {"value": 1.5, "low": 1.4, "high": 1.6, "n": 9} for key in speed.FIGURES} | {"draft_tokens": 3}
+    level = {"best_draft_tokens": 3, "not_told_apart": [2, 4], "prompts": 9, "points": [point]}
+    rows = speed.figures({"benchmark": "word_problems", "concurrency": {"1": level, "4": level}})
+    read = formats.ExtraFile.model_validate({"figures": rows}).figures
+    assert {base_name(each.metric) for each in read} <= METRICS.keys()
+    best = [(each.benchmark, each.value, each.low, each.high) for each in read if each.metric == "best_draft_tokens"]
+    assert best == [("word_problems", 3, 2, 4), ("word_problems/4 at once", 3, 2, 4)]
 
 
 def test_provenance_of_this_machine_is_read():
