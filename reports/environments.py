@@ -101,7 +101,7 @@ def _of_the_run(first: Snapshot, second: Snapshot) -> Iterator[Difference]:
 def _of_the_variants(first: Snapshot, second: Snapshot) -> Iterator[Difference]:
     for name in first.variants.keys() & second.variants.keys():
         one, other = first.variants[name], second.variants[name]
-        hashes = [str(each.draft_sha256)[:12] for each in (one, other)]
+        hashes = [(each.draft_sha256 or "not at hand")[:12] for each in (one, other)]
         yield from _unequal("draft", {f"weights of {name}": hashes[0]}, {f"weights of {name}": hashes[1]}, name)
         yield from _unequal("settings", one.serving, other.serving, name)
 
@@ -151,7 +151,7 @@ def reply_lines(first: Run, second: Run) -> list[str]:
         if not all(path.exists() for path in paths):
             continue
         try:
-            match = compare(*map(read_jsonl, paths), settings)
+            match = compare(read_jsonl(paths[0]), read_jsonl(paths[1]), settings)
         except UserError as error:
             lines.append(f"{variant}: not compared: {error}")
             continue

@@ -145,7 +145,8 @@ class Pair:
         return Verdict(self.name, metric, benchmark, CANNOT, note=note)
 
     def _retrained(self) -> bool:
-        return self.old.draft_sha256 != self.new.draft_sha256
+        hashes = self.old.draft_sha256, self.new.draft_sha256
+        return None not in hashes and hashes[0] != hashes[1]
 
     def _paired(self, source: str) -> tuple[Histograms, Histograms] | str:
         """The histograms of the prompts that both runs answered, in one order; or why there are none."""

@@ -168,9 +168,11 @@ def test_no_baseline_without_a_reason_or_from_uncommitted_code(accepted: Path, r
 def test_a_retrained_draft_is_known_by_its_weights(accepted: Path):
     weights = accepted / "drafts" / ALGORITHM / "model.safetensors"
     weights.parent.mkdir(parents=True)
-    weights.write_bytes(b"other")
-    assert gate(accepted, "--markdown", "gate.md") == 0
-    assert "retrained draft" in Path("gate.md").read_text()
+    for content, told in ((b"one", False), (b"other", True)):
+        weights.write_bytes(content)
+        assert gate(accepted, "--markdown", "gate.md") == 0
+        assert ("retrained draft" in Path("gate.md").read_text()) == told
+        accept_main([str(accepted), "--baseline", str(BASELINE), "--reason", "weights at hand"])
 
 
 def test_the_folder_of_a_run_may_lie_anywhere(accepted: Path):
