@@ -94,6 +94,17 @@ def test_benchmarks_come_from_the_folder_and_keep_gold_answers_and_later_turns(v
     assert {row["category"] for row in held[5:]} == {"math"}
 
 
+def test_long_prompts_are_a_benchmark_of_their_own(verifier, tmp_path):
+    wanted = settings(heldout=[WORD, {"source": "long_prompts", "rows": 5, "examples": 6}])
+    told = {
+        each["source"]: each for each in prepare(wanted, verifier, tmp_path)["sources"] if each["split"] == "heldout"
+    }
+    rows = [row for row in read_jsonl(tmp_path / "heldout.jsonl") if row["source"] == "long_prompts"]
+    assert len(rows) == told["long_prompts"]["rows"] == 5
+    assert all(len(row["messages"]) == 2 * 6 + 1 and row["answer"] for row in rows)
+    assert told["long_prompts"]["prompt_tokens_mean"] > 2 * told["word_problems"]["prompt_tokens_max"]
+
+
 def test_an_optional_source_that_cannot_be_had_is_reported_with_the_reason(verifier, tmp_path):
     heldout = [WORD, {"source": "gsm8k", "rows": 5, "optional": True}]
     sources = prepare(settings(heldout=heldout), verifier, tmp_path)
