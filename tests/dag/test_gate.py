@@ -19,6 +19,7 @@ def commit_baseline(toy: Toy, target: str) -> None:
     (toy.root / f"reports/published/{target}.baseline.json").write_text("{}")
 
 
+@pytest.mark.slow
 def test_a_target_without_a_baseline_cannot_be_gated_and_the_file_is_named(toy: Toy):
     done = toy.snakemake("-n", "gate_toy_smoke")
     assert done.returncode != 0 and "reports/published/toy_smoke.baseline.json" in done.stdout

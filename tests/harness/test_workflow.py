@@ -67,3 +67,15 @@ def test_an_unknown_target_is_answered_with_the_nearest_and_all_that_there_are()
     with pytest.raises(UserError, match=r"reproduce_qwen3_8: no such target\. Fix: use reproduce_qwen3_8b;") as caught:
         check_targets(["snakemake", "reproduce_qwen3_8"], known)
     assert str(caught.value).splitlines()[1:] == [f"  reproduce_{name}" for name in known]
+
+
+def test_the_verdicts_of_a_gate_that_failed_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    Path("run.log").write_text("Error in rule judge:\n    log: logs/x/gate.log (check log file(s) for error details)\n")
+    for target in ("my_model", "other"):
+        page = Path("results", target, "gate", "gate.md")
+        page.parent.mkdir(parents=True)
+        page.write_text("")
+    told = advice_on_failure(["run.log"], ["snakemake", "--cores", "all", "gate_my_model"])
+    assert "verdicts: results/my_model/gate/gate.md" in told and "other" not in told
+    assert "verdicts: results/other/gate/gate.md" in advice_on_failure(["run.log"], ["snakemake", "gate"])

@@ -66,8 +66,10 @@ def served_again(run: Snapshot, changed: float, losing: str, loss: float, dice: 
 
 def retrained(run: Snapshot, noise: float, losing: str, loss: float, dice: Dice) -> Snapshot:
     """`run` with drafts of another training, each better or worse by `noise` (a standard deviation)."""
-    variants = {}
+    variants = dict(run.variants)
     for name, variant in run.variants.items():
+        if variant.draft_sha256 is None:
+            continue
         own_loss = loss if name == losing else 0.0
         factor = (1 - own_loss) * (1 + dice.normal(0.0, noise)) - 1
         new = _again(variant, factor, None, dice)

@@ -110,8 +110,8 @@ def test_shifted_chances_have_the_mean_that_was_asked_for(factor: float):
 
 def test_a_retrained_draft_is_known_as_one():
     after = retrained(smoke_size(), 0.0, "", 0.0, np.random.default_rng(5))
-    notes = {each.note for each in judge(smoke_size(), after) if each.metric == "acceptance_length"}
-    assert notes == {"retrained draft"}
+    notes = {(each.variant, each.note) for each in judge(smoke_size(), after) if each.metric == "acceptance_length"}
+    assert notes == {("ngram", ""), *((draft, "retrained draft") for draft in DRAFTS)}
 
 
 def test_the_page_says_the_size_that_is_simulated():
