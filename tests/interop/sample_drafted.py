@@ -32,6 +32,10 @@ from vllm.v1.sample import rejection_sampler
 from vllm.v1.sample.sampler import Sampler
 
 from harness.files import write_jsonl
+from harness.serving import cpu_support
+
+SHIPPED = rejection_sampler.expand_batch_to_tokens
+cpu_support.install(second_runner=False)  # as our server does
 
 
 def accept_all(uniform: Callable[..., Tensor]) -> Callable[..., Tensor]:
@@ -59,6 +63,7 @@ def greedy_bonus(forward: Callable[..., Any]) -> Callable[..., Any]:
 
 # Name -> (what is replaced, by what).
 FAULTS = {
+    "as_shipped": (rejection_sampler, "expand_batch_to_tokens", lambda _: SHIPPED),
     "accept_all": (rejection_sampler, "generate_uniform_probs", accept_all),
     "resample_all": (rejection_sampler, "sample_recovered_tokens", resample_all),
     "greedy_bonus": (Sampler, "forward", greedy_bonus),

@@ -5,6 +5,8 @@
 - *per-layer context k-norm*, always: the CPU's fused norm takes the first layer's weight for the context keys of every
   layer, so a draft of several layers that writes the verifier's states into its cache would be served wrong without a
   word (`context_norm`);
+- *temperature of draft tokens*, always: without it a sampled request (temperature above 0) that drafts on the first
+  runner gets noise (`temperature`);
 - *the second model runner*, where the draft asks for it: vLLM serves some drafts on that runner alone, which is written
   in Triton, and the CPU build has no Triton. Triton's interpreter stands in (`interpreter`), and PyTorch replaces every
   kernel that matters, since the interpreter takes a thousand times as long (`replacing`, `kernels`). What is left to
@@ -83,7 +85,8 @@ def install(second_runner: bool) -> tuple[str, ...]:
         from harness.serving.cpu_support import replacing
 
         added.append(f"{replacing.replace_kernels()} kernels in PyTorch")
-    from harness.serving.cpu_support import context_norm
+    from harness.serving.cpu_support import context_norm, temperature
 
     context_norm.repair()
-    return (*added, "per-layer context k-norm")
+    temperature.repair()
+    return (*added, "per-layer context k-norm", "temperature of draft tokens")

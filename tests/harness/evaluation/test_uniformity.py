@@ -68,7 +68,7 @@ def test_a_planted_fault_is_caught(fault):
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_planted_fault_is_caught_as_often_as_stated(fault):
-    caught(fault, 40)
+    caught(fault, 20)
 
 
 def test_the_stated_shift_is_found_nine_times_in_ten():
