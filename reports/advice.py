@@ -140,5 +140,7 @@ def _left_out(run: Run, results: Results, choice: Choice) -> Iterator[str]:
             reasons.setdefault(row.note if row else "not run: no such measurement", []).append(shown)
         elif not is_sound(run, variant):
             reasons.setdefault("because it changes the output", []).append(shown)
+        elif quantisation(variant):
+            reasons.setdefault("on a quantised verifier, which is another model", []).append(shown)
     for reason, told in reasons.items():
         yield f"Left out: {listed(told, 'and')}, {reason}."

@@ -371,8 +371,9 @@ METRICS = {
 INTERVALS = (
     "Ranges are 95% intervals. Those of acceptance and speed come from resampling whole prompts, because the steps of "
     "one reply depend on each other. Those of shares are Wilson's, those of accuracy differences Agresti and Min's for "
-    "matched pairs."
+    "matched pairs. They are those of one run: what changes from run to run is not in them."
 )
+WHOLE_MS = 50.0  # shorter times are written with a tenth
 _STYLES = {
     "share": "{:.1%}",
     "ratio": "{:.2f}×",
@@ -464,5 +465,7 @@ def written(metric: str, value: float) -> str:
     if name == "training_peak_memory_bytes":
         return f"{value / 2**30:.2f} GiB"
     style = _STYLES.get(described(metric).unit, "{:.4g}")
+    if described(metric).unit == "ms" and abs(value) < WHOLE_MS:
+        style = "{:.1f}"
     whole = described(metric).unit == "count" or name == "training_tokens"
     return count(value) if whole else style.format(value)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from reports.advice import answers, choose
-from reports.collect import load_run
+from reports.collect import Run, load_run
 from reports.names import listed
 from reports.rows import Results, make_rows
 from tests.reports.synthetic import ALGORITHM, NAME, change, difference, write_extra
@@ -137,6 +137,18 @@ def test_a_speed_that_may_not_be_compared_is_left_out_with_the_reason(results):
     found = answers(run, Results(noted))[0]
     assert found.verdict == LOOKUP
     assert f"Left out: {ALGORITHM} with 1.90× (1.80 to 2.00), not comparable: other programs ran." in found.sentences
+
+
+def test_a_draft_on_a_quantised_verifier_is_left_out_as_another_model(results, monkeypatch):
+    run, rows = scripted(results, both(1, (1.45, 1.4, 1.5), (1.09, 1.05, 1.13)))
+    variant = f"{ALGORITHM}_int8"
+    faster = replace(rows.get(ALGORITHM, "speedup_c1", "word_problems"), variant=variant, value=2.5, low=2.4, high=2.6)
+    run.match[variant] = run.match[ALGORITHM]
+    monkeypatch.setattr(Run, "drafted", property(lambda _: ["ngram", ALGORITHM, variant]))
+    found = answers(run, Results([*rows.rows, faster]))[0]
+    assert found.verdict == ALGORITHM
+    reason = "on a quantised verifier, which is another model"
+    assert f"Left out: {ALGORITHM}, int8 with 2.50× (2.40 to 2.60), {reason}." in found.sentences
 
 
 def test_lossless_is_claimed_as_far_as_it_was_tested(results):

@@ -1,6 +1,7 @@
 """A metric that is described with a section and a chart is drawn by itself, over what its name or benchmark says."""
 
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -30,6 +31,21 @@ def test_a_new_metric_is_drawn_over_the_axis_in_its_name(novel):
     rows = [row(f"{novel}_k{k}", 10.0 + k, 9.0 + k, 11.0 + k, variant=v) for k in (1, 3, 5) for v in ("a", "b")]
     assert drawn(rows, "speed") == {"fig-novel-k-b": "Novel, ms by draft tokens per step, b"}
     assert drawn(rows, "acceptance") == {}
+
+
+def test_rates_of_requests_have_a_panel_beside_that_of_concurrency(novel):
+    rows = [row(f"{novel}_{at}", 10.0) for at in ("c1", "c8", "r0.5", "r2")]
+    assert drawn(rows, "speed") == {
+        "fig-novel-c-b": "Novel, ms, b",
+        "fig-novel-r-b": "Novel, ms by requests per second, b",
+    }
+
+
+def test_points_of_another_metric_stand_beside_a_line(novel, monkeypatch):
+    monkeypatch.setitem(METRICS, "seen", Metric("Seen", "ms", "What was seen."))
+    monkeypatch.setitem(METRICS, novel, replace(METRICS[novel], beside="seen"))
+    rows = [row(f"{novel}_k{k}", 10.0 * k) for k in (1, 2, 3)] + [row("seen_k2", 19.0, 18.0, 20.0)]
+    assert drawn(rows, "speed") == {"fig-novel-k-b": "Novel, ms by draft tokens per step, seen (hollow), b"}
 
 
 def test_percentiles_share_a_panel_and_other_benchmarks_have_their_own(novel):

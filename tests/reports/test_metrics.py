@@ -15,6 +15,7 @@ from reports.metrics import METRICS, Name, base_name, described, duration, parse
         ("parity_gap", 0.021, "+0.021"),
         ("speedup_c8", 1.4166, "1.42×"),
         ("ttft_ms_p95_c1", 71.4, "71"),
+        ("itl_ms_p50_c1", 8.36, "8.4"),
         ("output_match_faults", 0, "0"),
         ("training_tokens", 2_500_000, "2.50 M"),
         ("training_peak_memory_bytes", 3 * 2**30, "3.00 GiB"),
