@@ -56,8 +56,9 @@ def said(tmp_path_factory) -> tuple[Path, dict[str, Any]]:
         write_draft(root / folder, verifier, algorithm, **settings)
     for path in PATHS:
         shutil.copytree(root / "a", root / path)
+    runners = {folder: algorithms.engine_runner(algorithm) for folder, (algorithm, _) in DRAFTS.items()}
     by_hand = [["toy/verifier", path, 3] for path in PATHS]
-    (root / "job.json").write_text(json.dumps({"drafts": list(DRAFTS), "by_hand": by_hand, "second_runner": True}))
+    (root / "job.json").write_text(json.dumps({"drafts": runners, "by_hand": by_hand}))
     done = subprocess.run(
         [sys.executable, "-m", "tests.interop.read_configs", "job.json"],
         cwd=root, env=os.environ | {"PYTHONPATH": str(REPOSITORY)},
@@ -76,7 +77,7 @@ def test_the_draft_served_by_its_path_becomes_what_it_was_trained_as(said, folde
     assert (found["model"], found["tokenizer"], found["served_model"]) == ("toy/verifier",) * 3
     assert (found["method"], found["tokens"], found["draft"]) == (kind.engine_method, tokens, folder)
     assert found["speculative"]["method"] == kind.engine_method
-    assert found["parallel"] == ("mask_token_id" in config and kind.engine_method != "dspark")
+    assert found["parallel"] == ("mask_token_id" in config)
     assert found["architectures"] == [ARCHITECTURES[algorithm][config["transformer_layer_config"]["model_type"]]]
 
 
