@@ -232,7 +232,7 @@ def _point(
         "measured": load is not None,
         "step_s": _as_dict(step_D, prompts),
         "verify_s": _as_dict(verify_D, prompts),
-        "draft_s": None if verify_D is None else _as_dict(step_D - verify_D, prompts),
+        "draft_s": None if verify_D is None or not k else _as_dict(step_D - verify_D, prompts),
         "break_even_length": _as_dict(step_D / base_D, prompts),
         "expected_length": _as_dict(tokens[k], prompts),
         "measured_length": load and _as_dict(found.tokens(k), prompts),
