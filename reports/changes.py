@@ -71,8 +71,17 @@ def change(a: Row, b: Row) -> Change:
     is_relative = described(a.metric).unit in RELATIVE_UNITS and a.value > 0 and b.value > 0
     value, low, high = ratio(a, b) if is_relative else difference(a, b)
     why = not_comparable(a, b)
-    verdict = f"not judged: {why}" if why else _verdict(low, high, described(a.metric).better)
+    factor, digits = _printed(a.metric, is_relative)
+    bounds = (None if bound is None else round(factor * bound, digits) for bound in (low, high))
+    verdict = f"not judged: {why}" if why else _verdict(*bounds, described(a.metric).better)
     return Change(value, low, high, is_relative, verdict)
+
+
+def _printed(metric: str, is_relative: bool) -> tuple[int, int]:
+    """Factor and digits that a change is printed with; the verdict is on the interval as it is printed."""
+    if is_relative or described(metric).unit == "share":
+        return 100, 1
+    return 1, 0 if described(metric).unit in ("count", "bytes") else 3
 
 
 def _verdict(low: float | None, high: float | None, better: str) -> str:
@@ -87,8 +96,5 @@ def _verdict(low: float | None, high: float | None, better: str) -> str:
 
 def change_written(metric: str, found: Change, value: float) -> str:
     """One number of a change as people read it: `+4.2%` for speeds, `−1.2` points for shares, `+0.08` else."""
-    if found.is_relative:
-        return f"{signed(100 * value, 1)}%"
-    if described(metric).unit == "share":
-        return signed(100 * value, 1)
-    return signed(value, 0 if described(metric).unit in ("count", "bytes") else 3)
+    factor, digits = _printed(metric, found.is_relative)
+    return signed(factor * value, digits) + ("%" if found.is_relative else "")

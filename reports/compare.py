@@ -211,9 +211,20 @@ def _warnings(sources: Sequence[Source]) -> Iterator[str]:
         yield "The runs come from different machines, so speeds are shown and not judged."
     if len({row.versions for row in rows}) > 1:
         yield "The runs used different versions of the tools; a change may come from either side."
+    yield from _other_settings(sources)
     for source in sources:
         if source.provenance.get("dirty") is not False:
             yield f"{source.letter} was measured with uncommitted changes or outside a checkout."
+
+
+def _other_settings(sources: Sequence[Source]) -> Iterator[str]:
+    first = {_key(row): row.settings_sha256 for row in sources[0].results.rows if row.value is not None}
+    for source in sources[1:]:
+        common = [row for row in source.results.rows if row.value is not None and _key(row) in first]
+        other = sum(row.settings_sha256 != first[_key(row)] for row in common)
+        if other:
+            of = f"behind {other} of {len(common)} common figures"
+            yield f"{source.letter} has other settings than {sources[0].letter} {of}; a change may come from them."
 
 
 def _figures(sources: Sequence[Source], keys: Sequence[Key]) -> list[FigureGroup]:

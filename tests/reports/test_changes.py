@@ -88,6 +88,13 @@ def test_a_figure_is_never_told_apart_from_itself(a):
     assert change(row(value=middle, low=low, high=high), row(value=middle, low=low, high=high)).verdict == TOGETHER
 
 
+def test_the_verdict_is_on_the_interval_as_it_is_printed():
+    found = change(row("tokens_per_s_c1", 100.0, 99.0, 101.0), row("tokens_per_s_c1", 98.58, 97.6, 99.58))
+    assert change_written("tokens_per_s_c1", found, found.high) == "0.0%"
+    assert found.high < 0
+    assert found.verdict == TOGETHER
+
+
 def test_a_change_is_written_in_its_unit():
     points = change(row("accuracy_flexible", 0.5, 0.4, 0.6), row("accuracy_flexible", 0.48, 0.4, 0.6))
     assert change_written("accuracy_flexible", points, points.value) == "−2.0"

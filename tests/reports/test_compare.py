@@ -78,6 +78,16 @@ def test_other_machines_versions_and_uncommitted_changes_are_warned_about(finish
     assert cells(page.key, ALGORITHM, "Speed-up, 1 request at once")[-1] == "not judged: another machine"
 
 
+def test_other_settings_are_warned_about_with_their_number(finished, tmp_path):
+    def edit(row: dict) -> None:
+        if row["metric"] == "acceptance_length" and row["variant"] == ALGORITHM:
+            row["settings_sha256"] = "cd" * 32
+
+    other = edited(finished, tmp_path / "other", edit)
+    page = compare([load_source(finished, "A"), load_source(other, "B")])
+    assert re.search(r"B has other settings than A behind 2 of \d+ common figures", " ".join(page.warnings))
+
+
 def test_three_runs_have_a_column_each_and_changes_against_the_first(finished, tmp_path):
     more = edited(finished, tmp_path / "more", shifted("acceptance_length", 0.5))
     page = compare([load_source(path, letter) for path, letter in zip((finished, more, finished), "ABC", strict=True)])
