@@ -56,16 +56,6 @@ def _help(module: str, subcommand: tuple[str, ...]) -> str:
     return out.getvalue()
 
 
-def _is_light(called: Called) -> bool:
-    """Whether the command starts without PyTorch."""
-    module = called[0]
-    return module.startswith("reports") or module in ("harness.doctor", "harness.runlock", "harness.data")
-
-
-LIGHT = [called for called in _module_commands() if _is_light(called)]
-HEAVY = [called for called in _module_commands() if not _is_light(called)]
-
-
 def _name(called: Called) -> str:
     return " ".join([called[0], *called[1], *called[2]])
 
@@ -82,19 +72,13 @@ def _check(called: Called) -> None:
     assert not missing, f"{_name(called)}: no {missing} in\n{told}"
 
 
-@pytest.mark.parametrize("called", LIGHT, ids=_name)
+@pytest.mark.parametrize("called", _module_commands(), ids=_name)
 def test_a_command_on_a_page_parses(called: Called):
     _check(called)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("called", HEAVY, ids=_name)
-def test_a_command_that_needs_pytorch_parses(called: Called):
-    _check(called)
-
-
 def test_the_pages_hold_commands_of_all_kinds():
-    assert len(LIGHT) >= 5
+    assert len(_module_commands()) >= 10
     found = {command.words[0] for page in documents() for command in commands(page)}
     assert {"make", "snakemake", "python"} <= found
 
@@ -110,7 +94,9 @@ def _snakemake_calls() -> dict[tuple[str, ...], list[str]]:
                      for before, word in zip(("", *words), words, strict=False)]  # fmt: skip
         flags = tuple(word for word, target in zip(words, is_target, strict=True) if not target)
         targets = [word for word, target in zip(words, is_target, strict=True) if target]
-        found[flags] = sorted({*found.get(flags, []), *targets})
+        # One run of a recipe stands for all: a guard knows their names, tests of the DAG plan every one.
+        others = [target for target in found.get(flags, []) if not target.startswith("reproduce_")]
+        found[flags] = sorted({*others, *targets})
     return found
 
 
@@ -119,7 +105,7 @@ def test_every_snakemake_command_on_a_page_is_one_that_snakemake_takes():
     for flags, targets in _snakemake_calls().items():
         words = ["snakemake", *targets, *flags, "--dry-run", "--quiet", "all"]
         done = subprocess.run(
-            [sys.executable, "-m", *words], cwd=ROOT, capture_output=True, text=True, timeout=120, check=False
+            [sys.executable, "-m", *words], cwd=ROOT, capture_output=True, text=True, timeout=300, check=False
         )
         assert done.returncode == 0, f"{' '.join(words)}\n{done.stdout}{done.stderr}"
 
