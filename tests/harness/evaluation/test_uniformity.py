@@ -71,6 +71,7 @@ def test_a_planted_fault_is_caught_as_often_as_stated(fault):
     caught(fault, 20)
 
 
+@pytest.mark.slow
 def test_the_stated_shift_is_found_nine_times_in_ten():
     runs = simulate(WORLD, "takes the likeliest token 5% too often", 12, 128)
     answers = [next(a for a in against_truth(draws, RATE).answers if a["place"] == "draft") for draws in runs]
