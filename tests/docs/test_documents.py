@@ -130,6 +130,8 @@ def test_the_page_of_metrics_counts_its_example_right():
     rates = [sum(count >= position for count in steps) / len(steps) for position in (1, 2, 3)]
     assert (length, rates) == (2.5, [3 / 4, 2 / 4, 1 / 4]) and 1 + sum(rates) == length
     assert f"= {length}" in text_of(PAGE) and "3/4, 2/4, 1/4" in text_of(PAGE)
+    emitted = [count + 1 for count in steps[:-1]] + [2]  # the last step ends behind its second draft
+    assert f"{' + '.join(map(str, emitted))} tokens in 4 steps, {sum(emitted) / len(emitted)}" in text_of(PAGE)
 
 
 def test_the_recipe_on_the_page_of_verifiers_is_a_recipe(tmp_path: Path):
