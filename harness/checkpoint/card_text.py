@@ -133,12 +133,14 @@ def how_measured(facts: CardFacts) -> str:
     where = ", ".join([f"{machine.get('cores')} cores of {machine.get('cpu')}", *machine.get("gpus", [])])
     commits = ", ".join(str(commit)[:12] for commit in found.get("commits") or [])
     small = "" if found.get("scale") == "full" else f" A {found.get('scale')} run: its figures mean little."
+    verifier = results.capture.get("verifier") or {}
     dirty = " with uncommitted changes" if found.get("dirty") else ""
     told = [
         results_table(results),
         "In brackets: 95% intervals.",
         f"Run `{results.target}` on {where}; vLLM {versions.get('vllm')}; commit {commits}{dirty}; "
-        f"{str(found.get('finished_at'))[:10]}.{small}",
+        f"{str(found.get('finished_at'))[:10]}. Verifier {verifier.get('id')}, its files' SHA-256 "
+        f"{str(verifier.get('sha256'))[:12]}.{small}",
         "\n".join(f"- `{metric}`: {meaning}" for metric, meaning in SHOWN.items()),
     ]
     changed = differing_keys(results.config, facts.subject.config)

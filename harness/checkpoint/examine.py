@@ -10,7 +10,7 @@ from harness.checkpoint.reading import open_checkpoint
 from harness.checkpoint.verifier_facts import tokenizer_of
 from harness.errors import UserError
 
-VALUES_MAX = 1 << 24  # weights read where a rule looks at values: all of a draft of 17 million
+VALUES_MAX = 1 << 27  # read where a rule looks at values: all weights of a draft of 134 million
 
 
 def locate(name: str) -> tuple[Path, list[str]]:

@@ -14,6 +14,7 @@ from torch import Tensor
 from algorithms.contract import Algorithm, CheckpointFormat
 from harness.checkpoint.stored import Readable, values_of
 
+SAMPLED_VALUES = 1 << 24
 Verdict = Literal["fault", "note"]
 # (verdict, what was found, what to do)
 Saying = tuple[Verdict, str, str]
@@ -62,7 +63,7 @@ class Subject:
         facts: of its verifier, if one was given.
         path: of its folder, or its hub id.
         tokenizer: what stands in its folder, see `verifier_facts.tokenizer_of`; None without one.
-        values_max: at most about this many values of each kind are read; None for all.
+        values_max: where a rule reads more values than this, it reads `SAMPLED_VALUES` of them; None for all.
     """
 
     config: dict[str, Any]
@@ -117,7 +118,7 @@ class Subject:
     def share(self, *tensors: Readable) -> float:
         """Part of the values of these tensors that may be read."""
         total = sum(map(values_of, tensors))
-        return 1.0 if self.values_max is None else min(1.0, self.values_max / max(total, 1))
+        return 1.0 if self.values_max is None or total <= self.values_max else SAMPLED_VALUES / total
 
     @cached_property
     def required(self) -> dict[str, tuple[int, ...]]:

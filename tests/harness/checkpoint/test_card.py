@@ -43,7 +43,12 @@ def write_results(folder: Path, draft: Path, rows: Any = ROWS, provenance: Any =
     for name, content in {
         "provenance.json": provenance,
         "training/eagle3/summary.json": SUMMARY,
-        "capture/manifest.json": {"rows": 128, "supervised_tokens": 6037, "shards": [{"sha256": "1"}]},
+        "capture/manifest.json": {
+            "rows": 128,
+            "supervised_tokens": 6037,
+            "shards": [{"sha256": "1"}],
+            "verifier": {"id": "org/toy", "sha256": "0123456789abcdef"},
+        },
         "prompts/sources.json": {"sources": SOURCES},
     }.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -86,7 +91,13 @@ def test_figures_stand_with_interval_base_and_provenance_and_a_gap_with_its_reas
     assert "| `tokens_per_s_c1` | word_problems | 81.5 (80.1 to 82.2) | 37.1 (36.4 to 37.7) | 12 |" in text
     assert "not run: no network" in text and "| `speedup_c1` | all | not run" in text
     assert "1.77" not in text  # of another variant
-    for said in ("2 cores of Some CPU", "vLLM 0.32.0", "commit aaaaaaaaaaaa", "vllm serve org/toy-draft"):
+    for said in (
+        "2 cores of Some CPU",
+        "vLLM 0.32.0",
+        "commit aaaaaaaaaaaa",
+        "org/toy, its files' SHA-256 0123456789ab",
+        "vllm serve org/toy-draft",
+    ):
         assert said in text
     assert "Trained on 128 replies" in text and "org/chat-set (train): 10 prompts" in text and "`ttt_steps`: 3" in text
     assert "gsm8k (heldout)" not in text
