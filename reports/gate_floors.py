@@ -1,7 +1,8 @@
 """Floors that a run must reach whatever its baseline says: those of its recipe, and those of published tests.
 
 Called by `python -m reports.gate`. An entry of `published.yaml` of quality `test_threshold` is what its source's own
-test demands of a draft of that algorithm: at least the value, or a share of it that its conditions name.
+test demands of a draft of that algorithm: at least the value, or a share of it that its conditions name. One whose
+benchmark or number of draft tokens is not this run's is not compared.
 """
 
 import re
@@ -9,7 +10,7 @@ from collections.abc import Iterator
 
 from reports.collect import Run
 from reports.formats import Published
-from reports.gate_verdicts import CANNOT, PASS, REGRESSION, Verdict
+from reports.gate_verdicts import CANNOT, PASS, REGRESSION, SKIPPED, Verdict
 from reports.gates import MET, check_gates
 from reports.rows import Results, Row
 
@@ -33,8 +34,10 @@ def _recipe(run: Run, results: Results) -> Iterator[Verdict]:
 def _published(run: Run, results: Results) -> Iterator[Verdict]:
     """Only a full run is held against the tests of others: they were written for drafts of full size."""
     for entry in run.published if run.scale == "full" else []:
-        share = _share(entry)
+        share = published_share(entry)
         if share is None or entry.algorithm not in run.reproduction.variants:
+            continue
+        if entry.k not in (None, run.acceptance[entry.algorithm].num_speculative_tokens) or entry.temperature:
             continue
         values = entry.value if isinstance(entry.value, list) else [entry.value]
         for at, value in enumerate(values, 1):
@@ -43,7 +46,7 @@ def _published(run: Run, results: Results) -> Iterator[Verdict]:
             yield _floor(entry, metric, share * float(value), row)
 
 
-def _share(entry: Published) -> float | None:
+def published_share(entry: Published) -> float | None:
     """The share of its value that a published test demands; None where the entry is no such test."""
     if entry.quality != "test_threshold" or not isinstance(entry.conditions, dict):
         return None
@@ -56,7 +59,7 @@ def _share(entry: Published) -> float | None:
 def _floor(entry: Published, metric: str, least: float, row: Row | None) -> Verdict:
     name, wanted = f"floor: {metric}", f"{entry.source} wants at least {least:g}"
     if row is None or row.value is None:
-        told = row.note if row else "not run: no such measurement"
-        return Verdict(entry.algorithm, name, entry.benchmark, CANNOT, note=f"{wanted}; {told}")
+        told = row.note if row else "not measured here"
+        return Verdict(entry.algorithm, name, entry.benchmark, SKIPPED, note=f"{wanted}; {told}")
     verdict = PASS if row.value >= least else REGRESSION
     return Verdict(entry.algorithm, name, entry.benchmark, verdict, note=f"{wanted}, found {row.value:.3f}")

@@ -6,11 +6,12 @@ from pathlib import Path
 import pytest
 import yaml
 
-from reports.collect import load_run
-from reports.gate_floors import floors
-from reports.gate_verdicts import CANNOT, PASS, REGRESSION
+from reports.collect import load_run, read_published
+from reports.gate_floors import floors, published_share
+from reports.gate_verdicts import CANNOT, PASS, REGRESSION, SKIPPED
 from reports.rows import make_rows
-from tests.reports.synthetic import ALGORITHM, NAME
+from tests.guards.sources import ROOT
+from tests.reports.synthetic import ALGORITHM, NAME, change
 
 SAME = {"algorithm": ALGORITHM, "benchmark": "word_problems", "source": "their test", "quality": "test_threshold"}
 
@@ -50,10 +51,20 @@ def test_rates_per_position_are_floors_one_by_one(results):
     ]  # fmt: skip
 
 
-def test_a_floor_on_what_was_not_run_cannot_be_judged(results):
+@pytest.mark.parametrize(
+    ("benchmark", "told"), [("mt_bench", "data.folder holds no mt_bench/"), ("3 prompts", "not measured here")]
+)
+def test_a_published_floor_on_what_was_not_run_is_not_compared(results, benchmark, told):
     rule = {"metric": "acceptance_length", "value": 2.0, "conditions": {"rule": "measured >= value"}}
-    found = published_floors(results, rule | {"benchmark": "mt_bench"})
-    assert [each[1] for each in found] == [CANNOT] and "data.folder holds no mt_bench/" in found[0][2]
+    found = published_floors(results, rule | {"benchmark": benchmark})
+    assert [each[1] for each in found] == [SKIPPED] and told in found[0][2]
+
+
+def test_a_floor_of_the_recipe_on_what_was_not_run_cannot_be_judged(results):
+    change(results / f"measured/{ALGORITHM}/latency.json", lambda file: file.update(concurrency={}))
+    run = load_run(results, NAME)
+    found = [each for each in floors(run, make_rows(run)) if "Speed-up" in each.metric]
+    assert [each.verdict for each in found] == [CANNOT]
 
 
 @pytest.mark.parametrize(
@@ -63,6 +74,8 @@ def test_a_floor_on_what_was_not_run_cannot_be_judged(results):
         {"conditions": "greedy"},
         {"conditions": {"rule": "matches >= int(0.66 * number of prompts)"}},
         {"algorithm": "another", "conditions": {"rule": "measured >= value"}},
+        {"k": 16, "conditions": {"rule": "measured >= value"}},
+        {"temperature": 1.0, "conditions": {"rule": "measured >= value"}},
     ],
 )
 def test_a_published_figure_that_is_no_test_is_no_floor(results, entry):
@@ -73,3 +86,12 @@ def test_a_small_run_is_not_held_against_the_tests_of_others(smoke_results):
     rule = {"metric": "acceptance_length", "value": 9.0, "conditions": {"rule": "measured >= value"}}
     assert published_floors(smoke_results, rule) == []
     assert json.loads((smoke_results / "measured/none/acceptance.json").read_text())["provenance"]["scale"] == "smoke"
+
+
+def test_every_published_test_of_the_recipes_can_be_held_against_a_run():
+    entries = [entry for path in (ROOT / "reproductions").glob("*/published.yaml") for entry in read_published(path)]
+    demanding = [entry for entry in entries if published_share(entry) is not None]
+    assert demanding
+    for entry in demanding:
+        values = entry.value if isinstance(entry.value, list) else [entry.value]
+        assert all(0 <= float(value) < 20 for value in values), entry
