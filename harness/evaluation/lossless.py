@@ -12,7 +12,8 @@ verifier's probability p(d); if not, the token is sampled from p without d, reno
 d left out); behind drafts that were all accepted the ordinary sampler draws the bonus token. That is Leviathan's
 rejection sampling (arXiv 2211.17192) for such a q, and leaves p as it is: `v1/sample/rejection_sampler.py` on the first
 model runner, `v1/worker/gpu/spec_decode/rejection_sampler_utils.py` on the second, whose kernels
-`harness.serving.cpu_support` computes on a CPU. Its mode `synthetic` accepts at fixed rates and is no sampler at all.
+`harness.serving.cpu_support` computes on a CPU. Its mode `synthetic` accepts at fixed rates and is no sampler at all,
+and the first runner of the CPU build as shipped loses the temperature (`harness.serving.cpu_support.temperature`).
 
 Shape letters: M = tokens of the longest reply, R = replies to one prompt, V = vocabulary, N = sampled tokens.
 """
