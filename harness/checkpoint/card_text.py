@@ -113,10 +113,11 @@ def serving(facts: CardFacts) -> str:
 
 def results_table(results: Results) -> str:
     """Figures of the draft beside no speculation."""
+    nothing: dict[str, dict[str, str] | None] = {"": None}
     lines = ["| metric | benchmark | this draft | no speculation | n |", "| --- | --- | ---: | ---: | ---: |"]
     for metric in SHOWN:
         rows, base = results.rows_of(results.variant, metric), results.rows_of(BASE, metric)
-        for benchmark, row in (rows or {"": None}).items():
+        for benchmark, row in (rows or nothing).items():
             against = _figure(base[benchmark]) if benchmark in base else "–"
             lines.append(
                 f"| `{metric}` | {benchmark or 'all'} | {_figure(row)} | {against} | {row['n'] if row else ''} |"

@@ -66,7 +66,8 @@ def differing_tensors(a: dict[str, Any], b: dict[str, Any]) -> dict[str, dict[st
         if name not in a or name not in b:
             found[name] = {"only_in": "a" if name in a else "b"}
             continue
-        ours, theirs, told = a[name], b[name], {}
+        ours, theirs = a[name], b[name]
+        told: dict[str, Any] = {}
         if ours.dtype != theirs.dtype:
             told["dtype"] = [str(tensor.dtype).removeprefix("torch.") for tensor in (ours, theirs)]
         if tuple(ours.shape) != tuple(theirs.shape):

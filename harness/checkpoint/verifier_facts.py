@@ -66,8 +66,8 @@ def read_facts(folder: Path, weights_too: bool = True) -> VerifierFacts:
     return VerifierFacts(
         config=config,
         architectures=read_object(folder / "config.json").get("architectures") or [],
-        head_VH=weights and weights.head_VH,
-        embedding_VH=weights and weights.embedding_VH,
+        head_VH=weights.head_VH if weights else None,
+        embedding_VH=weights.embedding_VH if weights else None,
         stop_tokens=stop_tokens(folder),
         tokenizer=tokenizer_of(folder),
     )
