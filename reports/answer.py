@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from reports.metrics import spread, written
 from reports.rows import Row
+from reports.wording import spread, written
 
 
 @dataclass(frozen=True)

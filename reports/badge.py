@@ -7,9 +7,9 @@ from xml.sax.saxutils import escape
 
 from reports.answer import is_faster
 from reports.collect import BASE
-from reports.metrics import written
 from reports.names import scale_label, variant_label
 from reports.rows import Results
+from reports.wording import written
 
 LETTER_PX, PADDING_PX, HEIGHT_PX = 6.6, 8, 20
 INK, LABEL, GOOD, BAD, QUIET = "#ffffff", "#37424d", "#0b6b45", "#b42318", "#56636f"

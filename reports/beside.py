@@ -10,9 +10,9 @@ from typing import Any
 
 from reports.collect import Run
 from reports.formats import Published
-from reports.metrics import written
 from reports.names import benchmark_label
 from reports.rows import Results, Row, machine
+from reports.wording import written
 
 ACCURACY, FLOORS = "_accuracy", ("test_threshold",)
 SPELLINGS = {"mtbench": "mt_bench", "mt-bench": "mt_bench"}

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 
 from reports.collect import BASE, Run
 from reports.gates import MISSED, Gate
-from reports.metrics import signed
 from reports.names import benchmark_label, listed, variant_label
 from reports.rows import Results, machine
+from reports.wording import signed
 
 EXTRACTION_GAP = 0.10
 PAST_END_GAP = 0.02

@@ -5,9 +5,9 @@ A cell's `sub` is its second, quieter line: an interval, a count, a reason.
 
 from dataclasses import dataclass, field
 
-from reports.metrics import spread, written
 from reports.names import variant_label
 from reports.rows import Row
+from reports.wording import spread, written
 
 DASH = "–"
 

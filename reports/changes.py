@@ -7,9 +7,9 @@ both runs answered the same prompts this is wider than a paired comparison, neve
 import math
 from dataclasses import dataclass
 
-from reports.metrics import described, signed
 from reports.names import scale_label
 from reports.rows import Row
+from reports.wording import described, signed
 
 SPEED_UNITS = ("tokens/s", "ms", "s", "ratio")
 RELATIVE_UNITS = (*SPEED_UNITS, "bytes")
@@ -72,8 +72,8 @@ def change(a: Row, b: Row) -> Change:
     value, low, high = ratio(a, b) if is_relative else difference(a, b)
     why = not_comparable(a, b)
     factor, digits = _printed(a.metric, is_relative)
-    bounds = (None if bound is None else round(factor * bound, digits) for bound in (low, high))
-    verdict = f"not judged: {why}" if why else _verdict(*bounds, described(a.metric).better)
+    least, most = (None if bound is None else round(factor * bound, digits) for bound in (low, high))
+    verdict = f"not judged: {why}" if why else _verdict(least, most, described(a.metric).better)
     return Change(value, low, high, is_relative, verdict)
 
 

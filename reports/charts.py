@@ -11,9 +11,10 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from reports.drawing import Panel, colour, dashed, draw, headroom, marker
-from reports.metrics import AXES, METRICS, Metric, parse
+from reports.metrics import AXES, METRICS, Metric
 from reports.names import benchmark_label
 from reports.rows import Results, Row
+from reports.wording import parse
 
 LOG_FROM = 4.0  # loads that differ by this factor or more stand on a logarithmic axis
 DODGE = 0.44  # of the place that a category has

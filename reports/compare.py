@@ -24,9 +24,9 @@ from reports.drawing import Panel
 from reports.figures import FigureGroup, legend
 from reports.html import render_comparison
 from reports.markdown import comparison_markdown
-from reports.metrics import described, parse, place
 from reports.names import benchmark_label, listed, scale_label, variant_label
 from reports.rows import Results, Row, read_csv
+from reports.wording import described, parse, place
 
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 KEY_FIGURES = (

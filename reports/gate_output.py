@@ -10,8 +10,9 @@ from reports.baseline import Accepted
 from reports.cells import Cell, Column
 from reports.gate_verdicts import BETTER, CANNOT, PASS, REGRESSION, SKIPPED, Verdict, outcome
 from reports.markdown import markdown_table
-from reports.metrics import METRICS, base_name, signed, written
+from reports.metrics import METRICS
 from reports.names import benchmark_label, variant_label
+from reports.wording import base_name, signed, written
 
 ORDER = (REGRESSION, CANNOT, BETTER, PASS, SKIPPED)
 SAID = {

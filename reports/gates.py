@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from reports.collect import Run
-from reports.metrics import described, spread, written
 from reports.rows import Results, Row
+from reports.wording import described, spread, written
 
 MET, MISSED = "met", "missed"
 

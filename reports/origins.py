@@ -2,9 +2,9 @@
 
 from reports.cells import DASH, Cell, Table, name, numbers, plain, texts
 from reports.collect import OPTIONAL, Run
-from reports.metrics import described, duration
 from reports.names import benchmark_label, split_label, variant_label
 from reports.rows import BASELINES, Results
+from reports.wording import described, duration
 
 
 def not_run(run: Run, results: Results) -> Table:

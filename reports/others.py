@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from reports.answer import Answer, in_words
 from reports.beside import Beside, all_beside, all_elsewhere, theirs_written
 from reports.collect import Run
-from reports.metrics import described
 from reports.names import benchmark_label, listed, variant_label
 from reports.rows import Results
+from reports.wording import described
 
 SHOWN_PUBLISHED = 3
 

@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from reports import advice, cautions, figures, metrics, names, origins, tables
+from reports import advice, cautions, figures, metrics, names, origins, tables, wording
 from reports.cells import Table, interval
 from reports.collect import Run
 from reports.formats import Difference, MatchFile
@@ -180,7 +180,7 @@ def _key_figures(run: Run, results: Results, gates: list[Gate], best: str | None
     }
     found = [(results.get(shown, metric, benchmark), label) for metric, label in labels.items()]
     key = [
-        KeyFigure(metrics.written(row.metric, row.value), label, interval(row))
+        KeyFigure(wording.written(row.metric, row.value), label, interval(row))
         for row, label in found
         if row and row.value
     ]
@@ -244,7 +244,7 @@ def _told(match: MatchFile) -> str:
 
 
 def _definitions(results: Results) -> list[metrics.Metric]:
-    used = {metrics.base_name(row.metric) for row in results.rows}
+    used = {wording.base_name(row.metric) for row in results.rows}
     return [metric for name, metric in metrics.METRICS.items() if name in used]
 
 

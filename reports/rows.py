@@ -20,7 +20,7 @@ from harness.evaluation.statistics import (
 from harness.files import replacing
 from harness.sections.evaluate import Evaluate
 from harness.serving.baselines import asked_for, missing
-from reports import metrics
+from reports import wording
 from reports.collect import BASE, NOT_IN_REPRODUCTION, Run
 from reports.formats import Benchmark, Load, Provenance, Score
 
@@ -59,7 +59,7 @@ class Row:
     @property
     def base(self) -> str:
         """The metric without what its name carries at the end."""
-        return metrics.base_name(self.metric)
+        return wording.base_name(self.metric)
 
 
 @dataclass(frozen=True)
@@ -148,7 +148,7 @@ def _row(run: Run, variant: str, figure: Figure, provenance: Provenance) -> Row:
     return Row(
         reproduction=run.reproduction.name, variant=variant, metric=figure.metric, benchmark=figure.benchmark,
         value=figure.value, low=figure.low, high=figure.high, n=figure.n,
-        unit=metrics.unit(figure.metric), scale=run.scale,
+        unit=wording.unit(figure.metric), scale=run.scale,
         commit=provenance.commit or "", settings_sha256=provenance.settings_sha256,
         dirty={True: "yes", False: "no", None: "unknown"}[provenance.dirty],
         seed="" if provenance.seed is None else str(provenance.seed),

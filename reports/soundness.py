@@ -4,9 +4,9 @@ from collections.abc import Iterator
 
 from reports.answer import Answer, in_words
 from reports.collect import Run
-from reports.metrics import spread, written
 from reports.names import benchmark_label, listed, variant_label
 from reports.rows import Results, Row, share_left_open
+from reports.wording import spread, written
 
 
 def is_sound(run: Run, variant: str) -> bool:

@@ -7,9 +7,9 @@ from reports.beside import all_beside, all_elsewhere, stated, theirs_written
 from reports.cells import DASH, Cell, Table, figure, interval, name, numbers, plain, texts
 from reports.collect import BASE, Run
 from reports.gates import MET, Gate
-from reports.metrics import count, described, duration, place, written
 from reports.names import benchmark_label, variant_label
 from reports.rows import LATENCY_FIELDS, Results
+from reports.wording import count, described, duration, place, written
 
 
 def _levels(run: Run) -> list[str]:

@@ -6,8 +6,9 @@ from harness.evaluation.settings import MatchSettings, ParitySettings
 from harness.provenance import collect
 from harness.training.validation import Walk, walk_metrics
 from reports import formats
-from reports.metrics import METRICS, base_name, described
+from reports.metrics import METRICS
 from reports.rows import machine
+from reports.wording import base_name, described
 
 
 def reply(number: int, tokens: list[int], margin_nats: float = 0.1) -> dict:

@@ -2,7 +2,8 @@
 
 import pytest
 
-from reports.metrics import METRICS, Name, base_name, described, duration, parse, place, spread, written
+from reports.metrics import METRICS
+from reports.wording import Name, base_name, described, duration, parse, place, spread, written
 
 
 @pytest.mark.parametrize(
