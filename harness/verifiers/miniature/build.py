@@ -12,6 +12,7 @@ from torch import nn
 from harness.errors import UserError
 from harness.progress import log, meter
 from harness.sections.verifier import MiniatureVerifier
+from harness.verifiers.miniature.copying import start_with_copying
 from harness.verifiers.miniature.corpus import conversations
 from harness.verifiers.miniature.documents import Document, batches, documents
 from harness.verifiers.miniature.families import FAMILIES, model_config
@@ -21,13 +22,9 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 VOCABULARY = 1024
-# Copying comes first and alone: it takes a hundred steps then, and does not come at all beside the rest.
-LESSONS = (
-    (0.12, {"repetitions": 1.0}),
-    (0.88, {"problems": 0.6, "instructions": 0.1, "calculations": 0.24, "repetitions": 0.06}),
-)
+SHARES = {"problems": 0.55, "instructions": 0.1, "calculations": 0.33, "repetitions": 0.02}
 TOKENIZER_CONVERSATIONS = 2000
-MEAN_TOKENS = 110  # of a conversation, to know how many make up `training_tokens`
+MEAN_TOKENS = 100  # of a conversation, 87 to 114 by family, to know how many make up `training_tokens`
 MUON_RATE, ADAM_RATE, WARMUP_SHARE = 1e-2, 4e-3, 0.05
 
 
@@ -36,9 +33,8 @@ def build(verifier: MiniatureVerifier, folder: Path) -> None:
     from transformers import AutoModelForCausalLM, GenerationConfig
 
     family = FAMILIES[verifier.family]
-    count = verifier.training_tokens // MEAN_TOKENS
-    lessons = [conversations(verifier.seed, round(count * share), kinds) for share, kinds in LESSONS]
-    texts = (turn["content"] for turns in lessons[-1][:TOKENIZER_CONVERSATIONS] for turn in turns)
+    turns = conversations(verifier.seed, verifier.training_tokens // MEAN_TOKENS, SHARES)
+    texts = (turn["content"] for conversation in turns[:TOKENIZER_CONVERSATIONS] for turn in conversation)
     tokenizer = train_tokenizer(family, texts, VOCABULARY)
     ids = {token: tokenizer.convert_tokens_to_ids(token) for token in family.special_tokens}
     torch.manual_seed(verifier.seed)
@@ -47,7 +43,8 @@ def build(verifier: MiniatureVerifier, folder: Path) -> None:
         model_config(family, VOCABULARY, ids), dtype=torch.float32, attn_implementation="eager"
     )
     log(f"{verifier.id}: {sum(p.numel() for p in model.parameters()) / 1e6:.1f} million parameters")
-    train(model, [documents(family, tokenizer, turns, verifier.seed) for turns in lessons], verifier)
+    start_with_copying(model, verifier.seed)
+    train(model, documents(family, tokenizer, turns, verifier.seed), verifier)
     model.generation_config = GenerationConfig(
         bos_token_id=model.config.bos_token_id,
         eos_token_id=model.config.eos_token_id,
@@ -57,9 +54,9 @@ def build(verifier: MiniatureVerifier, folder: Path) -> None:
     tokenizer.save_pretrained(folder)
 
 
-def train(model: Any, lessons: list[list[Document]], verifier: MiniatureVerifier) -> None:
-    """One pass over each lesson; the rate rises for a share of the steps and then falls in a straight line."""
-    packs = [pack for rows in lessons for pack in batches(rows, verifier.tokens_per_step, verifier.seed)]
+def train(model: Any, rows: list[Document], verifier: MiniatureVerifier) -> None:
+    """One pass; the rate rises for a share of the steps and then falls in a straight line."""
+    packs = list(batches(rows, verifier.tokens_per_step, verifier.seed))
     optimizers = _optimizers(model)
     model.train()
     with meter(f"{verifier.id}: training", sum(ids.numel() for ids, _ in packs), "tokens") as bar:

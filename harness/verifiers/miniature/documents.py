@@ -15,7 +15,7 @@ from harness.verifiers.miniature.corpus import Turns
 from harness.verifiers.miniature.families import Family
 
 THINKING_SHARE = 0.15
-LENGTH_NOISE = 40  # tokens: like lengths waste little, but a batch should not hold one kind of text alone
+LENGTH_NOISE = 20  # tokens: like lengths waste little, but a batch should not hold one kind of text alone
 
 
 @dataclass(frozen=True)
@@ -60,8 +60,9 @@ def _place_of(part: list[int], ids: list[int]) -> int:
 def batches(rows: list[Document], tokens: int, seed: int) -> Iterator[tuple[Tensor, Tensor]]:
     """(ids_BS, said_BS) of at most `tokens` tokens with padding, which nobody says. One pass."""
     shuffle = random.Random(seed)
-    order, packs, pack = sorted(rows, key=lambda row: len(row.ids) + shuffle.uniform(0, LENGTH_NOISE)), [], []
-    for row in order:
+    packs: list[list[Document]] = []
+    pack: list[Document] = []
+    for row in sorted(rows, key=lambda row: len(row.ids) + shuffle.uniform(0, LENGTH_NOISE)):
         if pack and (len(pack) + 1) * max(len(each.ids) for each in [*pack, row]) > tokens:
             packs.append(pack)
             pack = []

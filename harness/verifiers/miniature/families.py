@@ -18,6 +18,7 @@ class Family:
         model_type: what transformers and vLLM know it by.
         special_tokens: in the order of their ids, which come after the text's.
         template: chat template (jinja). It writes every special token itself.
+        written: what template and opening write beside the special tokens, for the tokenizer to have whole.
         end: token that ends a reply; `start`: token that starts every document, if there is one.
         config: keys of config.json beside the sizes that all families share.
         tied: whether embedding and head are one table.
@@ -28,6 +29,7 @@ class Family:
     model_type: str
     special_tokens: tuple[str, ...]
     template: str
+    written: str
     end: str
     start: str | None = None
     config: dict[str, Any] = field(default_factory=dict)
@@ -48,8 +50,9 @@ QWEN_TEMPLATE = (
     "{% if not (enable_thinking | default(false)) %}{{ '<think>\n\n</think>\n\n' }}{% endif %}{% endif %}"
 )
 # One system header always, as harmony has it; a system turn of the conversation becomes the developer's.
+HARMONY_HEADER = "You are a miniature.\n\n# Valid channels: analysis, final."
 HARMONY_TEMPLATE = (
-    "{{ '<|start|>system<|message|>You are a miniature.\n\n# Valid channels: analysis, final.<|end|>' }}"
+    "{{ '<|start|>system<|message|>" + HARMONY_HEADER.replace("\n", "\\n") + "<|end|>' }}"
     "{% for message in messages %}"
     "{% if message['role'] == 'system' %}"
     "{{ '<|start|>developer<|message|># Instructions\n\n' + message['content'] + '<|end|>' }}"
@@ -75,6 +78,7 @@ LLAMA = Family(
     "llama",
     ("<|begin_of_text|>", "<|end_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"),
     LLAMA_TEMPLATE,
+    "system\n\nuser\n\nassistant",
     end="<|eot_id|>",
     start="<|begin_of_text|>",
     config={
@@ -90,11 +94,15 @@ LLAMA = Family(
 )
 QWEN_TOKENS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>", "<think>", "</think>")
 QWEN_ROPE = {"rope_parameters": {"rope_type": "default", "rope_theta": 1000000.0}}
-QWEN3 = Family("qwen3", QWEN_TOKENS, QWEN_TEMPLATE, end="<|im_end|>", config=QWEN_ROPE, tied=True, thinks=True)
+QWEN_WRITTEN = "system\nuser\n\nassistant"
+QWEN3 = Family(
+    "qwen3", QWEN_TOKENS, QWEN_TEMPLATE, QWEN_WRITTEN, end="<|im_end|>", config=QWEN_ROPE, tied=True, thinks=True
+)
 QWEN3_MOE = Family(
     "qwen3_moe",
     QWEN_TOKENS,
     QWEN_TEMPLATE,
+    QWEN_WRITTEN,
     end="<|im_end|>",
     thinks=True,
     config=QWEN_ROPE
@@ -111,6 +119,7 @@ GPT_OSS = Family(
     "gpt_oss",
     ("<|startoftext|>", "<|endoftext|>", "<|return|>", "<|channel|>", "<|start|>", "<|end|>", "<|message|>"),
     HARMONY_TEMPLATE,
+    f"{HARMONY_HEADER}\nsystem\ndeveloper\nuser\nassistant\nfinal\nanalysis",
     end="<|return|>",
     opening="<|channel|>final<|message|>",
     config={
@@ -135,6 +144,7 @@ MISTRAL = Family(
     "mistral",
     ("<unk>", "<s>", "</s>", "[INST]", "[/INST]"),
     MISTRAL_TEMPLATE,
+    "",
     end="</s>",
     start="<s>",
     config={"rope_parameters": {"rope_type": "default", "rope_theta": 1000000.0}, "sliding_window": None},

@@ -5,11 +5,13 @@ what it counts, and a small model learns to copy it.
 """
 
 from collections.abc import Iterable
+from itertools import chain
 from typing import Any
 
 from harness.verifiers.miniature.families import POSITIONS, Family
 
 PATTERN = r" ?[0-9]{1,3}| ?[A-Za-z]+|\n+|[^A-Za-z0-9\s]| +"
+WRITTEN_TIMES = 2000  # every conversation has it
 
 
 def train_tokenizer(family: Family, texts: Iterable[str], vocab_size: int) -> Any:
@@ -28,7 +30,7 @@ def train_tokenizer(family: Family, texts: Iterable[str], vocab_size: int) -> An
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
-    backend.train_from_iterator(texts, trainer)
+    backend.train_from_iterator(chain(texts, [family.written] * WRITTEN_TIMES), trainer)
     backend.add_special_tokens(list(family.special_tokens))
     tokenizer = PreTrainedTokenizerFast(
         tokenizer_object=backend,

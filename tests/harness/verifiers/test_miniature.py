@@ -5,18 +5,23 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from jinja2 import TemplateError
+from transformers import AutoModelForCausalLM
 
+from harness.config import load_reproduction
 from harness.data.chat import load_tokenizer, prompt_token_ids
 from harness.data.instructions import FORMS, instructions
 from harness.data.word_problems import word_problems
+from harness.recipes import read_recipe, reproduction_names, scales_of
 from harness.sections.verifier import MiniatureVerifier
 from harness.verifiers.miniature import corpus
-from harness.verifiers.miniature.build import build
+from harness.verifiers.miniature.build import SHARES, TOKENIZER_CONVERSATIONS, VOCABULARY, build
+from harness.verifiers.miniature.copying import start_with_copying
 from harness.verifiers.miniature.documents import Document, batches, documents
-from harness.verifiers.miniature.families import FAMILIES, Family
+from harness.verifiers.miniature.families import FAMILIES, Family, model_config
 from harness.verifiers.miniature.tokenizer import train_tokenizer
 from harness.verifiers.sources import source_sha256
 from harness.verifiers.weights import load_weights
@@ -125,10 +130,40 @@ def test_nobody_says_padding_and_every_said_token_comes_once() -> None:
     assert said == sum(sum(row.said) for row in rows)
 
 
+MINIATURES = [name for name in reproduction_names() if "mini" in scales_of(read_recipe(name))]
+
+
+@pytest.mark.parametrize("name", MINIATURES)
+def test_the_mask_token_of_a_recipe_never_stands_in_its_miniatures_text(name: str) -> None:
+    reproduction = load_reproduction(name, "mini")
+    verifier = reproduction.verifier
+    mask_ids = {draft["mask_token_id"] for draft in reproduction.algorithms.values() if "mask_token_id" in draft}
+    assert isinstance(verifier, MiniatureVerifier)
+    family = FAMILIES[verifier.family]
+    conversations = corpus.conversations(verifier.seed, TOKENIZER_CONVERSATIONS, SHARES)
+    tokenizer = train_tokenizer(family, (turn["content"] for turns in conversations for turn in turns), VOCABULARY)
+    assert len(tokenizer) == VOCABULARY
+    assert mask_ids, "no draft of this recipe needs a mask token"
+    used = {token for row in documents(family, tokenizer, conversations[:300], 0) for token in row.ids}
+    assert not used & mask_ids
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_a_fresh_miniature_can_copy_already(name: str) -> None:
+    ids = {token: number for number, token in enumerate(FAMILIES[name].special_tokens)}
+    config = model_config(FAMILIES[name], VOCABULARY, ids)
+    model = AutoModelForCausalLM.from_config(config, dtype=torch.float32, attn_implementation="eager")
+    start_with_copying(model, 0)
+    ids_BS = torch.randperm(VOCABULARY, generator=torch.Generator().manual_seed(0))[None, :30].repeat(1, 2)
+    with torch.no_grad():
+        next_BS = model(input_ids=ids_BS).logits.argmax(-1)
+    assert (next_BS[0, 30:-1] == ids_BS[0, 31:]).float().mean() > 0.6
+
+
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_short_training_leaves_a_folder_that_drafts_can_use(family: str, tmp_path: Path) -> None:
     verifier = MiniatureVerifier(
-        source="miniature", id=f"specproof/{family}", family=family, training_tokens=12_000, tokens_per_step=2048
+        source="miniature", id=f"specproof/{family}", family=family, training_tokens=10_000, tokens_per_step=2048
     )
     build(verifier, tmp_path)
     weights = load_weights(tmp_path)
