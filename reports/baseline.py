@@ -128,7 +128,7 @@ def _flags(command: list[str]) -> dict[str, str]:
 
 
 def _flat(content: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
-    flat = {}
+    flat: dict[str, str] = {}
     for key, value in content.items():
         name = f"{prefix}{key}"
         flat |= _flat(value, f"{name}.") if isinstance(value, dict) else {name: json.dumps(value, sort_keys=True)}

@@ -226,7 +226,8 @@ class Pair:
                 continue
             for at, kind in enumerate(KINDS):
                 scores = [{key: each[at] for key, each in side.items()} for side in (before, after)]
-                yield self._verdict(f"accuracy_{kind}", task, share_change(*scores, self.confidences.other), 0.0)
+                change = share_change(scores[0], scores[1], self.confidences.other)
+                yield self._verdict(f"accuracy_{kind}", task, change, 0.0)
 
     def faults(self) -> Iterator[Verdict]:
         """Replies that differ from the verifier's own: a count, so that more of them is a regression."""
@@ -253,7 +254,8 @@ class Pair:
             if not all(sides):
                 yield self._cannot(metric, "", self.new.absent.get(f"latency c{level}", "no request in common"))
                 continue
-            yield self._verdict(metric, "", speedup_change(*sides, self.confidences.other), self.tolerances.speedup)
+            change = speedup_change(sides[0], sides[1], self.confidences.other)
+            yield self._verdict(metric, "", change, self.tolerances.speedup)
 
     def _columns(self, run: Snapshot, level: str) -> list[list[float]]:
         """Tokens and seconds of the variant and of the base, for the requests that all four loads answered."""
