@@ -211,3 +211,7 @@ def reported_files(wildcards):
             for algorithm in run.algorithms
         ),
     ]
+
+
+def baseline_of(target):
+    return f"reports/published/{target}.baseline.json"

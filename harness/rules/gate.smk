@@ -3,10 +3,6 @@
 from pathlib import Path
 
 
-def baseline_of(target):
-    return f"reports/published/{target}.baseline.json"
-
-
 rule gate:
     input:
         [

@@ -113,9 +113,9 @@ def test_a_pack_is_its_documents_one_after_another(tmp_path):
 def test_validation_pools_the_steps_of_all_replies(tmp_path):
     store = make_store(tmp_path)
 
-    def all_right(draft, token_ids, aux_states, num_draft_tokens):
+    def all_right(draft, token_ids, aux_states, num_draft_tokens, first):
         ids = torch.cat([token_ids, torch.tensor([toy.TURN_END_ID]), torch.zeros(8, dtype=torch.long)])
-        return torch.stack([ids[2 + k : 1 + k + len(token_ids)] for k in range(num_draft_tokens)], 1)
+        return torch.stack([ids[2 + k : 1 + k + len(token_ids)] for k in range(num_draft_tokens)], 1)[first:]
 
     # The prefill gives one token; 15 = 3 * 4 + 3 and 26 = 6 * 4 + 2 are left, the last steps without a bonus.
     walk = estimate(torch.nn.Module(), all_right, store, [0, 1], 3)

@@ -23,7 +23,7 @@ def scripted_reply():
 
 def test_chances_of_0_8_0_5_and_0_5_one_after_another_give_a_length_of_2_4():
     drafts_SK, token_ids = scripted_reply()
-    steps = walk(drafts_SK, token_ids, PROMPT)
+    steps = walk(drafts_SK[PROMPT - 1 :], token_ids, PROMPT)
     assert steps == ACCEPTED
     found = Walk(len(steps), [sum(accepted > position for accepted in steps) for position in range(DRAFTS)])
     assert found.acceptance_length_pooled == 2.4  # 1 + 0.8 + 0.4 + 0.2, not 1 + 0.8 + 0.5 + 0.5
