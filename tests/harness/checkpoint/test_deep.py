@@ -1,6 +1,9 @@
 """`lint --deep`: what equal and unequal steps mean, and a draft that knows a reply by heart, served by vLLM."""
 
 import json
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -8,6 +11,7 @@ import torch
 from harness.checkpoint import deep
 from harness.checkpoint.examine import examine
 from harness.errors import UserError
+from harness.evaluation.client import Answer
 from harness.serving import ServerFailed
 from tests import toy
 from tests.harness.checkpoint import drafts
@@ -63,6 +67,40 @@ def test_a_draft_with_faults_is_not_served(sound, tmp_path, checkpoint, capsys):
     assert checkpoint("lint", tmp_path, "--deep", "--json") == 1
     said = json.loads(capsys.readouterr().out)["rules"][-1]
     assert (said["rule"], said["verdict"], said["fix"]) == ("served-drafts", "not checked", "mend the faults first")
+
+
+class FakeChat:
+    """Replies of four tokens; the last step accepts one draft in them and one past the end."""
+
+    def __init__(self, url, model, max_new_tokens, seed):
+        self.asked = (url, model, max_new_tokens)
+
+    def ask_all(self, prompts, concurrency, title):
+        assert concurrency == 1
+        spec = {"accepted_per_step": [0, 0, 2], "drafted_per_step": [3, 3, 3]}
+        return [Answer(name, prompt_token_ids=[257, 97], token_ids=[5, 6, 7, 8], spec=spec) for name, _ in prompts]
+
+
+def test_the_draft_is_served_in_float32_beside_the_given_verifier_and_nothing_is_left(sound, monkeypatch):
+    seen = {}
+
+    @contextmanager
+    def server(model, serve, log):
+        config = json.loads((Path(model) / "config.json").read_text())
+        seen.update(folder=Path(model), serve=serve, verifier=config["speculators_config"]["verifier"])
+        assert (Path(model) / "model.safetensors").exists()
+        yield SimpleNamespace(report="said", url="http://x", model_name="draft")
+
+    monkeypatch.setattr(deep, "running_server", server)
+    monkeypatch.setattr(deep, "expect", lambda *given: seen.update(expected=given))
+    monkeypatch.setattr(deep, "Chat", FakeChat)
+    monkeypatch.setattr(deep, "predict", lambda rows, folder, verifier, dtype: ([[0, 0, 1]] * len(rows), 3))
+    (found,) = deep.served(str(sound.draft), sound.config, sound.verifier)
+    assert found.verdict == "note" and f"{len(deep.PROMPTS)} of {len(deep.PROMPTS)} replies alike" in found.found
+    assert seen["serve"].dtype == "float32" and seen["serve"].max_num_seqs == 1
+    assert seen["verifier"]["name_or_path"] == str(sound.verifier.resolve())
+    assert seen["expected"] == ("said", "eagle3", 3, str(sound.verifier), 512)
+    assert not seen["folder"].parent.exists()
 
 
 @pytest.mark.slow
