@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from jinja2 import TemplateError
 from transformers import AutoModelForCausalLM
 
+from algorithms.layers import Rotary
 from harness.config import load_reproduction
 from harness.data.chat import load_tokenizer, prompt_token_ids
 from harness.data.instructions import FORMS, instructions
@@ -148,11 +149,23 @@ def test_the_mask_token_of_a_recipe_never_stands_in_its_miniatures_text(name: st
     assert not used & mask_ids
 
 
-@pytest.mark.parametrize("name", FAMILIES)
-def test_a_fresh_miniature_can_copy_already(name: str) -> None:
+def _fresh(name: str) -> Any:
     ids = {token: number for number, token in enumerate(FAMILIES[name].special_tokens)}
     config = model_config(FAMILIES[name], VOCABULARY, ids)
-    model = AutoModelForCausalLM.from_config(config, dtype=torch.float32, attn_implementation="eager")
+    return AutoModelForCausalLM.from_config(config, dtype=torch.float32, attn_implementation="eager")
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_a_draft_turns_heads_as_its_familys_own_attention_does(name: str) -> None:
+    theirs = _fresh(name).model.rotary_emb
+    ours = Rotary(theirs.config.to_dict()["rope_parameters"], theirs.config.head_dim)
+    torch.testing.assert_close(ours.frequencies, theirs.inv_freq, rtol=1e-6, atol=0)
+    assert ours.length == pytest.approx(theirs.attention_scaling)
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_a_fresh_miniature_can_copy_already(name: str) -> None:
+    model = _fresh(name)
     start_with_copying(model, 0)
     ids_BS = torch.randperm(VOCABULARY, generator=torch.Generator().manual_seed(0))[None, :30].repeat(1, 2)
     with torch.no_grad():
