@@ -7,7 +7,6 @@ import torch
 
 from algorithms.foreign import Answers
 from harness.checkpoint.convert.run import Request, convert
-from harness.errors import UserError
 from harness.verifiers.weights import load_weights
 from tests import toy
 from tests.harness.checkpoint.convert import foreign_models as foreign
@@ -16,18 +15,17 @@ from tests.interop.serving import RECORDERS, Served, needs_cpu_build, serve_draf
 pytestmark = [pytest.mark.slow, needs_cpu_build]
 
 MAX_TOKENS, PROMPT_LENGTHS = 16, (23, 40)
-# Runner, draft, and the class and method that vLLM makes of it. "As they are": the conversion refuses and says so.
+# Runner, layout of the source, and the class and method that vLLM makes of it.
 CASES = {
     "any": {
         "safeailab-eagle3": ("Eagle3LlamaForCausalLM", "eagle3"),
+        "deepspec-eagle3": ("Eagle3Qwen3ForCausalLM", "eagle3"),
         "z-lab-dflash": ("DFlashDraftModel", "dflash"),
         "safeailab-eagle": ("EagleLlamaForCausalLM", "eagle"),
     },
     "second": {
         "deepspec-dspark": ("Qwen3DSparkModel", "dspark"),
         "deepspec-dflash": ("Qwen3DSparkModel", "dspark"),
-        "capped logits as they are": ("DFlash2DraftModel", "dflash"),
-        "two kinds of layers as they are": ("DFlashDraftModel", "dflash"),
     },
 }
 
@@ -35,18 +33,13 @@ CASES = {
 def sources(verifier) -> dict[str, foreign.Foreign]:
     made = (
         foreign.safeailab_eagle3(),
+        foreign.deepspec_eagle3(verifier),
         foreign.zlab_dflash(),
         foreign.safeailab_eagle(verifier, layers=2),
         foreign.deepspec_block(verifier),
         foreign.deepspec_block(verifier, rank=0, confidence=False),
     )
-    kinds = {"layer_types": ["full_attention", "sliding_attention"], "sliding_window": 6, "use_sliding_window": True}
-    scales = {"final_logit_softcapping": 3.0, "output_multiplier": 0.5, "input_embedding_scale": 2.0}
-    as_they_are = {
-        "capped logits as they are": foreign.zlab_dflash2(**scales),
-        "two kinds of layers as they are": foreign.zlab_dflash(**kinds),
-    }
-    return {source.layout: source for source in made} | as_they_are
+    return {source.layout: source for source in made}
 
 
 class Converted:
@@ -58,19 +51,11 @@ class Converted:
         self.verifier, self.native, self._served = load_weights(folder), {}, {}
         self.sources = sources(self.verifier)
         for name, source in self.sources.items():
-            self._convert(name, source, folder)
-
-    def _convert(self, name, source, folder):
-        path = source.write(self.root / f"{name}.source", "safetensors" if "as they" in name else "sharded bin")
-        request = Request(str(path), str(folder), self.root / name, Answers(**source.answers), verifier_name="verifier")
-        try:
+            path = source.write(root / f"{name}.source", "sharded bin")
+            request = Request(str(path), str(folder), root / name, Answers(**source.answers), verifier_name="verifier")
             done = convert(request)
-        except UserError as error:
-            command = str(error).replace("SOURCE", json.dumps(str(path))).replace("block_size - 1", str(source.tokens))
-        else:
-            command = done.command
-        if "--speculative-config" in command:
-            self.native[name] = json.loads(command.split("--speculative-config ")[1].strip("'"))
+            if done.layout.native:
+                self.native[name] = json.loads(done.command.split("--speculative-config ")[1].strip("'"))
 
     def served(self, runner: str) -> dict[str, Served]:
         if runner not in self._served:
