@@ -25,7 +25,7 @@ VOCABULARY = 1024
 SHARES = {"problems": 0.55, "instructions": 0.1, "calculations": 0.33, "repetitions": 0.02}
 TOKENIZER_CONVERSATIONS = 2000
 MEAN_TOKENS = 100  # of a conversation, 87 to 114 by family, to know how many make up `training_tokens`
-MUON_RATE, ADAM_RATE, WARMUP_SHARE = 2e-2, 8e-3, 0.05
+MUON_RATE, ADAM_RATE, WARMUP_SHARE = 1e-2, 4e-3, 0.05
 
 
 def build(verifier: MiniatureVerifier, folder: Path) -> None:
