@@ -4,11 +4,13 @@ Called by every `python -m harness.<step>` through `run_command`.
 """
 
 import errno
+import re
 import sys
 from collections.abc import Callable
 from typing import NoReturn
 
 USER_ERROR_EXIT_CODE = 2
+TEMPORARY = re.compile(r"\.([^/]+)\.\d+\.partial$")  # as harness.files names what is not whole yet
 UNUSABLE_PLACE = {errno.ENOTDIR, errno.EEXIST, errno.EISDIR, errno.EACCES, errno.EPERM, errno.EROFS}
 
 
@@ -18,7 +20,7 @@ class UserError(Exception):
 
 def _outside_fault(error: Exception) -> str | None:
     """One line for what the machine refuses, None for a defect of ours."""
-    place = getattr(error, "filename", None) or "output"
+    place = TEMPORARY.sub(r"\1", str(getattr(error, "filename", None) or "output"))
     # safetensors wraps the system's error in an exception of its own.
     if getattr(error, "errno", None) == errno.ENOSPC or f"os error {errno.ENOSPC}" in str(error):
         return f"{place}: the disk is full. Fix: free some space and run again; finished work is kept"

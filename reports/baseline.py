@@ -244,17 +244,25 @@ def read_baseline(path: Path) -> Baseline:
     """A committed baseline.
 
     Raises:
-        UserError: it is missing, damaged or of another format; one line says which field.
+        UserError: it is missing, a folder, damaged, of another format or something else; one line says which.
     """
-    content = read_json(path)
+    fix = (
+        f"git checkout {path} if it was one, or take a run as one: "
+        "python -m reports.gate accept RESULTS --baseline FILE --reason TEXT"
+    )
+    if path.is_dir():
+        raise UserError(f"{path}: not a baseline but a folder. Fix: name a file, such as {path}/<target>.baseline.json")
+    if not path.exists():
+        raise UserError(f"{path}: no such baseline. Fix: {fix}")
     try:
-        baseline = Baseline.model_validate(content)
+        baseline = Baseline.model_validate_json(path.read_bytes())
     except ValidationError as error:
         first = error.errors()[0]
-        where = ".".join(map(str, first["loc"]))
-        raise UserError(f"{path}: {where}: {first['msg'].lower()}. Fix: accept the baseline again") from None
+        where = "".join(f"{each}." for each in first["loc"]).removesuffix(".")
+        what = f"{where}: {first['msg'].lower()}" if where else "damaged, or not JSON of its kind"
+        raise UserError(f"{path}: not a baseline: {what}. Fix: {fix}") from None
     if baseline.format != FORMAT:
-        raise UserError(f"{path}: format = {baseline.format}: not {FORMAT}. Fix: accept the baseline again")
+        raise UserError(f"{path}: not a baseline of this version: format = {baseline.format}, not {FORMAT}. Fix: {fix}")
     return baseline
 
 

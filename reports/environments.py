@@ -14,7 +14,6 @@ from typing import Any
 from harness.errors import UserError, run_command
 from harness.evaluation.match import compare
 from harness.evaluation.settings import MatchSettings
-from harness.files import replacing
 from harness.progress import log
 from harness.recipes import REPRODUCTIONS
 from reports.baseline import Snapshot, snapshot
@@ -34,6 +33,7 @@ from reports.gate_verdicts import (
     Verdict,
 )
 from reports.markdown import markdown_table
+from reports.places import check_place, write_text
 
 CONFIDENCES = Confidences(0.95, 0.95)
 HEADINGS = ("Variant", "Metric", "Benchmark", "A", "B", "Change", "Pairs", "Reading", "May be due to")
@@ -190,6 +190,7 @@ def main() -> int:
     parser.add_argument("--markdown", type=Path, help="write the comparison as a Markdown page")
     parser.add_argument("--reproductions", type=Path, default=REPRODUCTIONS, help="folder of the recipes")
     given = parser.parse_args()
+    check_place("--markdown", given.markdown)
     runs = [read_run(path, given.reproductions) for path in (given.first, given.second)]
     if runs[0].reproduction.name != runs[1].reproduction.name:
         names = " and ".join(run.reproduction.name for run in runs)
@@ -198,8 +199,7 @@ def main() -> int:
     found = joined(differences(first, second), len(first.variants.keys() & second.variants.keys()))
     verdicts = compared(first, second)
     if given.markdown is not None:
-        with replacing(given.markdown) as partial:
-            partial.write_text(as_markdown(verdicts, found, reply_lines(*runs)), encoding="utf-8")
+        write_text(given.markdown, as_markdown(verdicts, found, reply_lines(*runs)))
         log(f"{given.markdown}: written")
     print("\n".join(each.told for each in found) or "the environments differ in nothing that is recorded")
     changed = [each for each in verdicts if each.verdict in (REGRESSION, BETTER)]

@@ -10,7 +10,6 @@ import sys
 from pathlib import Path
 
 from harness.errors import USER_ERROR_EXIT_CODE, UserError, run_command
-from harness.files import replacing
 from harness.progress import log
 from harness.recipes import REPRODUCTIONS
 from reports.baseline import accept, read_baseline, snapshot
@@ -18,6 +17,7 @@ from reports.collect import Run, load_run, read_json
 from reports.gate_floors import floors
 from reports.gate_output import SAID, as_junit, as_markdown, line
 from reports.gate_verdicts import CANNOT, PASS, REGRESSION, Tolerances, judge, outcome
+from reports.places import check_place, write_text
 from reports.rows import make_rows
 
 EXIT_CODES = {PASS: 0, REGRESSION: 1, CANNOT: USER_ERROR_EXIT_CODE}
@@ -27,8 +27,10 @@ def reproduction_of(results: Path) -> str:
     """Name of the reproduction that a results folder is of, by its settings.
 
     Raises:
-        UserError: the folder says it nowhere.
+        UserError: it is a file, or the folder says it nowhere.
     """
+    if results.is_file():
+        raise UserError(f"RESULTS = {results}: a file, not a folder. Fix: give the results folder of a run")
     for name, key in (("settings.json", "name"), ("provenance.json", "reproduction")):
         if (results / name).exists():
             return str(read_json(results / name).get(key))
@@ -40,6 +42,17 @@ def read_run(results: Path, reproductions: Path) -> Run:
     return load_run(results, reproduction_of(results), reproductions)
 
 
+def _tolerances(given: argparse.Namespace) -> Tolerances:
+    usual = vars(Tolerances())
+    wanted: dict[str, float] = {name: getattr(given, f"tolerance_{name}") for name in usual}
+    for name, value in wanted.items():
+        if not 0 <= value < 1:  # so it is for NaN, with which nothing would be a loss
+            raise UserError(
+                f"--tolerance-{name} = {value:g}: no share. Fix: use a share from 0 to below 1, e.g. {usual[name]:g}"
+            )
+    return Tolerances(**wanted)
+
+
 def gate_main(arguments: list[str]) -> int:
     """Judge one run; 0, 1 or 2."""
     parser = argparse.ArgumentParser(
@@ -49,24 +62,22 @@ def gate_main(arguments: list[str]) -> int:
     _add_places(parser)
     parser.add_argument("--markdown", type=Path, help="write the verdicts as a Markdown page")
     parser.add_argument("--junit", type=Path, help="write the verdicts as JUnit XML")
-    usual = Tolerances()
-    for name, value in vars(usual).items():
+    for name, value in vars(Tolerances()).items():
         parser.add_argument(
             f"--tolerance-{name}", type=float, default=value,
             help="relative loss that is none, however sure (default: %(default)s)",
         )  # fmt: skip
     given = parser.parse_args(arguments)
-    tolerances = Tolerances(**{name: getattr(given, f"tolerance_{name}") for name in vars(usual)})
+    tolerances = _tolerances(given)
+    check_place("--markdown", given.markdown)
+    check_place("--junit", given.junit)
     baseline, run = read_baseline(given.baseline), read_run(given.results, given.reproductions)
     verdicts = judge(baseline.run, snapshot(run), tolerances)
     if all(each.variant != "run" for each in verdicts):
         verdicts += floors(run, make_rows(run))
     target = given.results.name
-    pages = {given.markdown: as_markdown(verdicts, target, baseline.accepted), given.junit: as_junit(verdicts, target)}
-    for path, text in pages.items():
-        if path is not None:
-            with replacing(path) as partial:
-                partial.write_text(text, encoding="utf-8")
+    write_text(given.markdown, as_markdown(verdicts, target, baseline.accepted))
+    write_text(given.junit, as_junit(verdicts, target))
     for each in verdicts:
         if each.verdict in (REGRESSION, CANNOT):
             print(line(each))
@@ -83,6 +94,7 @@ def accept_main(arguments: list[str]) -> int:
     _add_places(parser)
     parser.add_argument("--reason", required=True, help="why the figures may change; the baseline's history keeps it")
     given = parser.parse_args(arguments)
+    check_place("--baseline", given.baseline)
     baseline = accept(snapshot(read_run(given.results, given.reproductions)), given.baseline, given.reason)
     log(f"{given.baseline}: written, commit {baseline.accepted.commit[:12]}, {len(baseline.history)} earlier")
     return 0

@@ -122,3 +122,10 @@ def test_runs_of_different_reproductions_are_refused(pair, monkeypatch):
     monkeypatch.setattr(sys, "argv", ["environments", *map(str, pair)])
     with pytest.raises(UserError, match=f"another reproduction \\({NAME} and other_name\\)"):
         main()
+
+
+def test_a_page_in_a_missing_folder_is_refused(pair, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["environments", *map(str, pair), "--markdown", "nope/x.md"])
+    with pytest.raises(UserError, match=r"--markdown = nope/x\.md: no folder nope\. Fix: "):
+        main()
+    assert not Path("nope").exists()

@@ -98,14 +98,53 @@ def test_a_folder_that_is_no_run_is_refused(accepted: Path):
 
 def test_a_damaged_baseline_is_refused_and_the_field_named(accepted: Path):
     change(BASELINE, lambda file: file["run"].pop("verifier"))
-    with pytest.raises(UserError, match=r"baseline\.json: run\.verifier: field required"):
+    with pytest.raises(UserError, match=r"baseline\.json: not a baseline: run\.verifier: field required"):
         gate(accepted)
 
 
 def test_a_baseline_of_another_format_is_refused(accepted: Path):
     change(BASELINE, lambda file: file.update(format=0))
-    with pytest.raises(UserError, match="format = 0: not 1"):
+    with pytest.raises(UserError, match="format = 0, not 1"):
         gate(accepted)
+
+
+@pytest.mark.parametrize("content", [b"[]", b'{"accepted": {"date', b"\xff\xfe", b'{"target": "toy", "files": {}}'])
+def test_what_is_no_baseline_is_called_that_with_the_way_to_one(accepted: Path, content: bytes):
+    BASELINE.write_bytes(content)
+    with pytest.raises(UserError, match=r"baseline\.json: not a baseline: .*Fix: git checkout .*reports\.gate accept"):
+        gate(accepted)
+
+
+def test_a_missing_baseline_and_a_folder_are_called_that(accepted: Path):
+    BASELINE.unlink()
+    with pytest.raises(UserError, match=r"baseline\.json: no such baseline\. Fix: .*reports\.gate accept"):
+        gate(accepted)
+    BASELINE.mkdir()
+    with pytest.raises(UserError, match=r"not a baseline but a folder\. Fix: name a file"):
+        gate(accepted)
+
+
+def test_a_file_given_as_the_run_is_told_from_a_folder(accepted: Path):
+    with pytest.raises(UserError, match=r"RESULTS = baseline\.json: a file, not a folder"):
+        gate(BASELINE)
+
+
+@pytest.mark.parametrize("value", ["nan", "3", "-5", "inf", "1"])
+@pytest.mark.parametrize("name", ["acceptance", "retrained", "speedup"])
+def test_a_tolerance_that_would_turn_the_gate_off_is_refused(accepted: Path, name: str, value: str):
+    with pytest.raises(
+        UserError, match=rf"--tolerance-{name} = {value}: .*Fix: use a share from 0 to below 1, e\.g\. 0"
+    ):
+        gate(accepted, f"--tolerance-{name}", value)
+
+
+@pytest.mark.parametrize("option", ["--markdown", "--junit"])
+def test_a_page_in_a_missing_folder_or_over_one_is_refused_by_the_name_given(accepted: Path, option: str):
+    with pytest.raises(UserError, match=rf"{option} = nope/x: no folder nope\. Fix: "):
+        gate(accepted, option, "nope/x")
+    assert not Path("nope").exists()
+    with pytest.raises(UserError, match=rf"{option} = results: a folder, not a file\. Fix: "):
+        gate(accepted, option, "results")
 
 
 def test_the_markdown_page_holds_every_verdict_and_the_reason_of_the_baseline(accepted: Path):
