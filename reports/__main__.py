@@ -11,6 +11,7 @@ from pathlib import Path
 from harness.errors import run_command
 from harness.files import replacing, write_json
 from harness.progress import log
+from harness.tables import RECORD, table_record
 from reports import html, markdown
 from reports.collect import load_run
 from reports.compare import compare_main
@@ -36,7 +37,7 @@ def report_main(arguments: list[str]) -> int:
     gates = check_gates(run, results)
     page = make_page(run, results, gates, provenance)
     write_csv(given.results / "results.csv", results.rows)
-    write_json(given.results / "provenance.json", provenance)
+    write_json(given.results / "provenance.json", provenance | {RECORD: table_record(given.results / "results.csv")})
     for name, text in (("report.md", markdown.render(page)), ("report.html", html.render(page))):
         with replacing(given.out / name) as partial:
             partial.write_text(text, encoding="utf-8")

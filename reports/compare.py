@@ -16,6 +16,7 @@ from typing import Any
 from harness.errors import UserError
 from harness.files import replacing
 from harness.progress import log
+from harness.tables import check_table
 from reports.cells import DASH, Cell, Column, Table, figure, texts
 from reports.changes import APART, BETTER, TOGETHER, WORSE, Change, change, change_written
 from reports.charts import category_panel
@@ -72,24 +73,19 @@ def load_source(path: Path, letter: str) -> Source:
     """A results folder or a CSV file with its provenance.
 
     Raises:
-        UserError: no table, no provenance, or a table that cannot be read; one line names the file.
+        UserError: no table, no provenance, or a table that is damaged or not its provenance's; one line names it.
     """
     table = path / "results.csv" if path.is_dir() else path
     beside = path / "provenance.json" if path.is_dir() else path.with_name(f"{path.stem}.provenance.json")
     if not beside.exists() and not path.is_dir():
         beside = path.with_name("provenance.json")
-    if not table.exists():
-        raise UserError(f"{table}: no such file. Fix: run python -m reports for that run first")
+    rows = read_csv(table)
     if not beside.exists():
         raise UserError(f"{beside}: no such file, and no table is compared without provenance. Fix: keep both together")
-    try:
-        rows = read_csv(table)
-    except (TypeError, ValueError, KeyError):
-        rows = []
-    if not rows:
-        raise UserError(f"{table}: damaged or empty. Fix: run python -m reports for that run again")
+    provenance = read_json(beside)
+    check_table(table, provenance)
     shown = path.name if path.is_absolute() else path.as_posix()
-    return Source(letter, shown, Results(rows), read_json(beside))
+    return Source(letter, shown, Results(rows), provenance)
 
 
 def compare(sources: Sequence[Source]) -> Comparison:
@@ -260,17 +256,22 @@ def _csv(sources: Sequence[Source]) -> str:
 
 
 def compare_main(arguments: list[str]) -> int:
-    """Write comparison.html, .md and .csv."""
+    """Write comparison.html, .md and .csv, or print what they say in short."""
     parser = argparse.ArgumentParser(
         prog="python -m reports compare", description="Set result tables side by side; changes are against the first."
     )
     parser.add_argument("results", type=Path, nargs="+", help="results folder of a run, or a kept results table (CSV)")
-    parser.add_argument("--out", type=Path, required=True, help="folder for comparison.html, .md and .csv")
+    parser.add_argument(
+        "--out", type=Path, help="folder for comparison.html, .md and .csv; without it the changes are printed"
+    )
     given = parser.parse_args(arguments)
     if not 2 <= len(given.results) <= len(LETTERS):
         raise UserError(f"results: {len(given.results)} given. Fix: name 2 to {len(LETTERS)} result tables")
     sources = [load_source(path, letter) for path, letter in zip(given.results, LETTERS, strict=False)]
     page = compare(sources)
+    if given.out is None:
+        print("\n".join([*(f"{each.label} ({each.path})" for each in sources), *page.summary, *page.warnings]))
+        return 0
     texts_by_name = {"html": render_comparison(page), "md": comparison_markdown(page), "csv": _csv(sources)}
     for ending, text in texts_by_name.items():
         with replacing(given.out / f"comparison.{ending}") as partial:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from harness.errors import UserError
 from harness.files import replacing
+from harness.tables import check_table
 from reports.badge import badge, badge_text
 from reports.cells import Cell, Column, figure, name
 from reports.collect import BASE, read_json
@@ -33,9 +34,8 @@ def publish(results: Path, published: Path = PUBLISHED, readme: Path = README) -
     """
     table, provenance = results / "results.csv", results / "provenance.json"
     known = _clean_provenance(provenance)
-    if not table.exists():
-        raise UserError(f"{table}: no such file. Fix: run python -m reports for this run first")
-    _check_table(table)
+    read_csv(table)
+    check_table(table, known)
     published.mkdir(parents=True, exist_ok=True)
     written = []
     for source, ending in ((table, ".csv"), (provenance, ".provenance.json")):
@@ -59,8 +59,7 @@ def renew(published: Path = PUBLISHED, readme: Path = README) -> list[Path]:
     if not kept:
         raise UserError(f"{published}: holds no table. Fix: give --results results/<target>")
     for table in kept:
-        _clean_provenance(table.with_name(f"{table.stem}.provenance.json"))
-        _check_table(table)
+        check_table(table, _clean_provenance(table.with_name(f"{table.stem}.provenance.json")))
     texts = {table.with_suffix(".svg"): badge(Results(read_csv(table))) for table in kept}
     texts[published / "README.md"] = published_page(kept)
     for path, text in texts.items():
@@ -94,15 +93,6 @@ def badge_line(table: Path, seen_from: Path) -> str:
     """The Markdown that shows a table's badge on a page of folder `seen_from`."""
     alt = badge_text(Results(read_csv(table)))
     return f"![{' '.join(alt)}]({table.with_suffix('.svg').relative_to(seen_from).as_posix()})"
-
-
-def _check_table(table: Path) -> None:
-    try:
-        sound = bool(read_csv(table))
-    except (TypeError, ValueError, KeyError):
-        sound = False
-    if not sound:
-        raise UserError(f"{table}: damaged or empty. Fix: run python -m reports for this run again")
 
 
 def _clean_provenance(path: Path) -> dict:

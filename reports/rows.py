@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from pathlib import Path, PurePosixPath
 
+from harness.errors import UserError
 from harness.evaluation.statistics import (
     farthest_ratio,
     paired_difference,
@@ -20,6 +21,7 @@ from harness.evaluation.statistics import (
 from harness.files import replacing
 from harness.sections.evaluate import Evaluate
 from harness.serving.baselines import asked_for, missing
+from harness.tables import AGAIN, read_table
 from reports import wording
 from reports.collect import BASE, NOT_IN_REPRODUCTION, Run
 from reports.formats import Benchmark, Load, Provenance, Score
@@ -367,15 +369,16 @@ def write_csv(path: Path, rows: list[Row]) -> None:
 
 
 def read_csv(path: Path) -> list[Row]:
-    """The rows of a file that `write_csv` wrote."""
-    numbers = {"value": float, "low": float, "high": float, "n": int}
-    with path.open(newline="", encoding="utf-8") as source:
-        return [
-            Row(
-                **{
-                    key: (numbers[key](text) if text else None) if key in numbers else text
-                    for key, text in line.items()
-                }
-            )
-            for line in csv.DictReader(source)
-        ]
+    """The rows of a file that `write_csv` wrote.
+
+    Raises:
+        UserError: it is missing, damaged, or no results table; one line names the file and where.
+    """
+    numbers, rows = {"value": float, "low": float, "high": float, "n": int}, []
+    for number, line in enumerate(read_table(path), 1):
+        try:
+            values = {key: (read(line[key]) if line[key] else None) for key, read in numbers.items()}
+            rows.append(Row(**line | values))
+        except (TypeError, ValueError, KeyError):
+            raise UserError(f"{path}: row {number}: damaged, or of another version. Fix: {AGAIN}") from None
+    return rows

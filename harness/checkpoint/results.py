@@ -4,7 +4,6 @@ Reads results.csv and provenance.json as the report wrote them, the training's s
 list of prompt sources.
 """
 
-import csv
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ from typing import Any
 from harness.checkpoint.reading import read_object
 from harness.checkpoint.release import weight_hashes
 from harness.errors import UserError
+from harness.tables import check_table, read_table
 
 BASE = "none"  # the variant without a draft
 
@@ -45,11 +45,7 @@ class Results:
 
 
 def _rows(path: Path, variant: str) -> list[dict[str, str]]:
-    try:
-        with path.open(newline="", encoding="utf-8") as lines:
-            rows = [row for row in csv.DictReader(lines) if row.get("variant") in (variant, BASE)]
-    except FileNotFoundError:
-        raise UserError(f"{path}: no such file. Fix: give the folder of a finished run, results/<target>") from None
+    rows = [row for row in read_table(path) if row["variant"] in (variant, BASE)]
     if not any(row["variant"] == variant for row in rows):
         raise UserError(f"{path}: has no variant {variant!r}. Fix: name it with --variant")
     if missing := {"metric", "benchmark", "value", "low", "high", "n", "unit", "note"} - rows[0].keys():
@@ -68,6 +64,7 @@ def read_results(folder: Path, variant: str, draft: Path) -> Results:
     """
     measured = folder / "drafts" / variant
     rows, provenance = _rows(folder / "results.csv", variant), read_object(folder / "provenance.json")
+    check_table(folder / "results.csv", provenance)
     if weight_hashes(measured) != weight_hashes(draft):
         raise UserError(f"{folder}: measured other weights than those of {draft}. Fix: give the run of this draft")
     capture = read_object(folder / "capture" / "manifest.json")

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from harness.errors import UserError
+from harness.tables import table_record
 from reports.__main__ import report_main
 from reports.compare import compare, compare_main, load_source
 from tests.reports.synthetic import ALGORITHM, NAME, change
@@ -25,6 +26,7 @@ def edited(finished, folder, edit, **known):
         writer = csv.DictWriter(out, rows[0].keys(), lineterminator="\n")
         writer.writeheader()
         writer.writerows(rows)
+    known["table"] = table_record(folder / "results.csv")
     change(folder / "provenance.json", lambda content: content.update(known))
     return folder
 
@@ -124,13 +126,53 @@ def test_what_cannot_be_compared_is_one_line(workplace, arguments, said):
         compare_main([*arguments, "--out", "out"])
 
 
-def test_a_damaged_table_is_named(finished, tmp_path):
-    folder = tmp_path / "damaged"
+def cut(finished, folder, text):
+    """A results folder whose table holds `text`, with the provenance of the finished run."""
     folder.mkdir()
     shutil.copy(finished / "provenance.json", folder)
-    (folder / "results.csv").write_text("reproduction,value\na,much\n")
-    with pytest.raises(UserError, match=r"results\.csv: damaged or empty\. Fix: "):
+    (folder / "results.csv").write_text(text)
+    return folder
+
+
+def test_a_damaged_value_is_named_by_its_row(finished, tmp_path):
+    heading, first, *_ = (finished / "results.csv").read_text().splitlines()
+    cells = first.split(",")
+    cells[4] = "much"
+    folder = cut(finished, tmp_path / "damaged", f"{heading}\n{','.join(cells)}\n")
+    with pytest.raises(UserError, match=r"results\.csv: row 1: damaged.* Fix: "):
         load_source(folder, "A")
+
+
+def test_a_table_cut_between_lines_is_refused_by_its_provenance_and_taken_where_an_earlier_one_says_nothing(
+    finished, tmp_path
+):
+    lines = (finished / "results.csv").read_text().splitlines(keepends=True)
+    folder = cut(finished, tmp_path / "cut", "".join(lines[:-5]))
+    with pytest.raises(UserError, match=rf"{len(lines) - 6} rows, not the {len(lines) - 1} of its provenance.*Fix: "):
+        load_source(folder, "A")
+    change(folder / "provenance.json", lambda content: content.pop("table"))
+    assert len(load_source(folder, "A").results.rows) == len(lines) - 6
+
+
+def test_a_changed_figure_is_refused_by_the_provenance(finished, tmp_path):
+    text = (finished / "results.csv").read_text()
+    folder = cut(finished, tmp_path / "changed", text.replace("27.4", "37.4"))
+    with pytest.raises(UserError, match=r"results\.csv: .* of its provenance, or changed"):
+        load_source(folder, "A")
+
+
+def test_what_is_no_table_is_called_that_before_its_provenance_is_asked_for(tmp_path):
+    (tmp_path / "README.md").write_text("# Title\n\nText, more text.\n")
+    with pytest.raises(UserError, match=r"README\.md: no results table\. Fix: "):
+        load_source(tmp_path / "README.md", "A")
+
+
+def test_without_a_folder_the_changes_are_printed(finished, tmp_path, capsys):
+    worse = edited(finished, tmp_path / "worse", shifted("acceptance_length", -0.5))
+    assert compare_main([str(finished), str(worse)]) == 0
+    said = capsys.readouterr().out.splitlines()
+    assert said[1] == f"B: {NAME}, full run (worse)"
+    assert any(f"{ALGORITHM}, acceptance length (word problems) −0.500, worse" in line for line in said)
 
 
 @pytest.mark.usefixtures("undrawn")

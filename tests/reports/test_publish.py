@@ -68,6 +68,14 @@ def test_a_missing_file_is_refused_by_name(reported, name, said):
         publish(reported)
 
 
+def test_a_cut_table_is_not_published_nor_are_pages_made_of_it(reported):
+    kept = next(path for path in publish(reported) if path.suffix == ".csv")
+    for table, command in ((reported / "results.csv", lambda: publish(reported)), (kept, renew)):
+        table.write_text("".join(table.read_text().splitlines(keepends=True)[:-3]))
+        with pytest.raises(UserError, match=rf"{table.name}: .* rows, not the .* of its provenance"):
+            command()
+
+
 def test_a_readme_without_markers_is_refused(reported):
     (reported.parent.parent / "README.md").write_text("# Title\n")
     with pytest.raises(UserError, match=r"README\.md: no <!-- results -->"):

@@ -112,6 +112,12 @@ def test_the_record_says_which_weights_settings_and_run(sound, results, checkpoi
     assert list(record.weights_sha256) == ["model.safetensors"]
 
 
+def test_a_table_that_is_not_its_provenances_is_refused(sound, results, checkpoint, capsys):
+    (results / "provenance.json").write_text(json.dumps(PROVENANCE | {"table": {"rows": 99, "sha256": "0"}}))
+    assert checkpoint("card", sound.draft, "--results", results) == 2
+    assert "rows, not the 99 of its provenance" in capsys.readouterr().err
+
+
 def test_without_results_the_card_says_not_run_and_nothing_is_made_up(sound, checkpoint):
     assert checkpoint("card", sound.draft) == 0
     text = (sound.draft / "README.md").read_text()
