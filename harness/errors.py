@@ -11,7 +11,15 @@ from typing import NoReturn
 
 USER_ERROR_EXIT_CODE = 2
 TEMPORARY = re.compile(r"\.([^/]+)\.\d+\.partial$")  # as harness.files names what is not whole yet
-UNUSABLE_PLACE = {errno.ENOTDIR, errno.EEXIST, errno.EISDIR, errno.EACCES, errno.EPERM, errno.EROFS}
+# What the system refuses, and the fix. Inputs end here and, where no writer of ours says more, outputs.
+REFUSED = {
+    errno.ENOTDIR: "give a folder where a folder is asked for",
+    errno.EISDIR: "give a file where a file is asked for",
+    errno.EEXIST: "give another path, or move away what is there",
+    errno.EACCES: "allow access to it, or give another path",
+    errno.EPERM: "allow access to it, or give another path",
+    errno.EROFS: "give a path that can be written",
+}
 
 
 class UserError(Exception):
@@ -24,15 +32,15 @@ def _outside_fault(error: Exception) -> str | None:
     # safetensors wraps the system's error in an exception of its own.
     if getattr(error, "errno", None) == errno.ENOSPC or f"os error {errno.ENOSPC}" in str(error):
         return f"{place}: the disk is full. Fix: free some space and run again; finished work is kept"
-    if isinstance(error, OSError) and error.errno in UNUSABLE_PLACE:
-        return f"{place}: {(error.strerror or 'refused').lower()}. Fix: use a path that can be written"
+    if isinstance(error, OSError) and error.errno in REFUSED:
+        return f"{place}: {(error.strerror or 'refused').lower()}. Fix: {REFUSED[error.errno]}"
     return None
 
 
 def run_command(main: Callable[[], int | None]) -> NoReturn:
     """Run a command line's `main` and exit: 0 or its return value, 2 with one line on a `UserError`.
 
-    Ctrl-C exits 130; a full disk and a path that cannot be written exit 2, all with one line. Any other exception is a
+    Ctrl-C exits 130; a full disk and a path that the system refuses exit 2, all with one line. Any other exception is a
     defect of ours and keeps its traceback.
     """
     try:

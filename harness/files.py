@@ -3,6 +3,7 @@
 Used by every step that leaves a file or folder behind.
 """
 
+import errno
 import glob
 import hashlib
 import json
@@ -13,8 +14,22 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from harness.errors import REFUSED, UserError
+
 CHUNK_BYTES = 1 << 20
 READABLE = 0o644  # safetensors writes files that only their owner can read
+
+
+@contextmanager
+def _making(path: Path) -> Iterator[None]:
+    """Name `path`, and not the temporary name, where nothing can be made at that place."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in {*REFUSED, errno.ENOENT, errno.ENAMETOOLONG}:
+            raise
+        why = (error.strerror or "refused").lower()
+        raise UserError(f"{path}: cannot be written ({why}). Fix: give a place where files can be made") from None
 
 
 def _temporary_name(path: Path) -> Path:
@@ -29,8 +44,16 @@ def _temporary_name(path: Path) -> Path:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Give a temporary file name beside `path`; on success it is flushed to disk and renamed to `path`."""
-    partial = _temporary_name(path)
+    """Give a temporary file beside `path`; on success it is flushed to disk and renamed to `path`.
+
+    Raises:
+        UserError: `path` is a folder, or no file can be made there.
+    """
+    if path.is_dir():
+        raise UserError(f"{path}: is a folder. Fix: give a file")
+    with _making(path):
+        partial = _temporary_name(path)
+        partial.touch()  # told before the content is made
     try:
         yield partial
         partial.chmod(READABLE)
@@ -43,10 +66,17 @@ def replacing(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def replacing_folder(path: Path) -> Iterator[Path]:
-    """Give an empty temporary folder beside `path`; on success it takes the place of `path`."""
-    partial = _temporary_name(path)
-    shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir()
+    """Give an empty temporary folder beside `path`; on success it takes the place of `path`.
+
+    Raises:
+        UserError: `path` is a file, or no folder can be made there.
+    """
+    if path.is_file():
+        raise UserError(f"{path}: is a file. Fix: give a folder")
+    with _making(path):
+        partial = _temporary_name(path)
+        shutil.rmtree(partial, ignore_errors=True)
+        partial.mkdir()
     try:
         yield partial
         for file in partial.rglob("*"):

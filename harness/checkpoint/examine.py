@@ -19,7 +19,11 @@ def locate(name: str) -> tuple[Path, list[str]]:
     Raises:
         UserError: neither.
     """
+    if not name:
+        raise UserError("DRAFT: is empty. Fix: give the folder of a draft checkpoint, or its hub id")
     folder = Path(name)
+    if folder.is_file():
+        raise UserError(f"{name}: is a file. Fix: give the folder that holds it")
     if not folder.is_dir() and is_hub_id(name):
         return fetch_draft(name)
     if not folder.is_dir():

@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from harness.checkpoint.reading import read_object
 from harness.errors import UserError
+from harness.jsonfile import read_object
 from harness.progress import log
 
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")

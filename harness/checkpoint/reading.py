@@ -3,7 +3,6 @@
 `open_checkpoint` takes faulty drafts too, for the linter; everything else calls `read_checkpoint`.
 """
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -15,25 +14,7 @@ from harness.checkpoint.lint import checkpoint_faults
 from harness.checkpoint.stored import Stored
 from harness.checkpoint.tensor_rules import INDEX_FILE, SINGLE_FILE
 from harness.errors import UserError
-
-
-def read_object(path: Path) -> dict[str, Any]:
-    """A JSON file that holds an object.
-
-    Raises:
-        UserError: no such file, not JSON, or not an object.
-    """
-    try:
-        content = json.loads(path.read_text())
-    except FileNotFoundError:
-        raise UserError(f"{path}: no such file. Fix: give a folder that holds {path.name}") from None
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise UserError(f"{path}: not JSON ({error}). Fix: write or download the checkpoint again") from None
-    if not isinstance(content, dict):
-        raise UserError(
-            f"{path}: holds a {type(content).__name__}, not an object. Fix: write or download the checkpoint again"
-        )
-    return content
+from harness.jsonfile import read_object
 
 
 def _opened(path: Path) -> Any:
@@ -88,6 +69,8 @@ def open_checkpoint(folder: Path) -> tuple[dict[str, Any], dict[str, Stored]]:
     Raises:
         UserError: something is missing or damaged.
     """
+    if folder.is_file():
+        raise UserError(f"{folder}: is a file. Fix: give the folder that holds it")
     if not folder.is_dir():
         raise UserError(f"{folder}: no such folder. Fix: give the folder of a draft checkpoint")
     config = read_object(folder / "config.json")

@@ -8,10 +8,11 @@ from typing import Any
 
 from pydantic import BaseModel, Field, ValidationError
 
-from harness.checkpoint.reading import read_object, weight_files
+from harness.checkpoint.reading import weight_files
 from harness.checkpoint.writing import RECORD
 from harness.errors import UserError
 from harness.files import file_sha256, write_json
+from harness.jsonfile import read_object
 from harness.sections.base import Strict
 
 CONVERSION = "conversion.json"  # as `convert` leaves it

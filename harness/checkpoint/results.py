@@ -5,13 +5,14 @@ list of prompt sources.
 """
 
 from dataclasses import dataclass
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
-from harness.checkpoint.reading import read_object
 from harness.checkpoint.release import weight_hashes
 from harness.errors import UserError
-from harness.tables import check_table, read_table
+from harness.jsonfile import read_object
+from harness.tables import AGAIN, check_table, read_table
 
 BASE = "none"  # the variant without a draft
 
@@ -49,8 +50,18 @@ def _rows(path: Path, variant: str) -> list[dict[str, str]]:
     if not any(row["variant"] == variant for row in rows):
         raise UserError(f"{path}: has no variant {variant!r}. Fix: name it with --variant")
     if missing := {"metric", "benchmark", "value", "low", "high", "n", "unit", "note"} - rows[0].keys():
-        raise UserError(f"{path}: has no column {sorted(missing)[0]}. Fix: run python -m reports for this run again")
+        raise UserError(f"{path}: has no column {sorted(missing)[0]}. Fix: {AGAIN}")
+    for row in rows:
+        if bad := next((row[name] for name in ("value", "low", "high") if not _is_figure(row[name])), None):
+            raise UserError(f"{path}: {row['variant']}, {row['metric']}: {bad!r} is not a number. Fix: {AGAIN}")
     return rows
+
+
+def _is_figure(text: str) -> bool:
+    try:
+        return not text or isfinite(float(text))
+    except ValueError:
+        return False
 
 
 def read_results(folder: Path, variant: str, draft: Path) -> Results:

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.checkpoint.findings import VerifierFacts
-from harness.checkpoint.reading import read_object
+from harness.jsonfile import read_object
 from harness.verifiers.weights import load_weights, verifier_config
 
 REPLY = "a reply"

@@ -24,7 +24,6 @@ from algorithms.exporting import speculative_tokens
 from harness.checkpoint import read_checkpoint
 from harness.checkpoint.findings import Subject
 from harness.checkpoint.lint import lint
-from harness.checkpoint.reading import read_object
 from harness.checkpoint.verifier_facts import read_facts
 from harness.evaluation.loop import Row, States, accepted_steps, gap_of, served_steps
 from harness.evaluation.match import first_difference
@@ -32,6 +31,7 @@ from harness.evaluation.replies import Prompts, by_source
 from harness.evaluation.settings import ParitySettings
 from harness.evaluation.walk import Steps, mean_length
 from harness.files import read_jsonl
+from harness.jsonfile import read_object
 from harness.progress import log
 from harness.verifiers.weights import load_weights
 

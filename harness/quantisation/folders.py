@@ -14,9 +14,9 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from harness.checkpoint.reading import read_object
 from harness.errors import UserError
 from harness.files import file_sha256, json_sha256, replacing_folder, write_json
+from harness.jsonfile import read_object
 from harness.progress import log
 from harness.provenance import collect
 from harness.quantisation.schemes import quantise, quantization_config, relative_error

@@ -3,7 +3,6 @@
 Used by training, parity and the checkpoint linter. Shape letters: V = vocabulary, H = width.
 """
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +11,13 @@ from torch import Tensor
 
 from algorithms.contract import VerifierWeights
 from harness.errors import UserError
+from harness.jsonfile import read_object
 
 EMBEDDING = "embed_tokens.weight"
 HEAD = "lm_head.weight"
 NORM = "norm.weight"
 INDEX = "model.safetensors.index.json"
-REPAIR = "Fix: make the folder again with `python -m harness.verifiers`"
+REPAIR = "Fix: make or download the verifier's folder again"
 
 
 def verifier_config(folder: Path) -> dict[str, Any]:
@@ -27,14 +27,12 @@ def verifier_config(folder: Path) -> dict[str, Any]:
         UserError: no config.json, or one without the sizes every draft needs.
     """
     path = folder / "config.json"
-    try:
-        outer = json.loads(path.read_text())
-    except FileNotFoundError:
-        raise UserError(f"{path}: no such file. {REPAIR}") from None
-    except json.JSONDecodeError as error:
-        raise UserError(f"{path}: not JSON ({error}). {REPAIR}") from None
+    outer = read_object(path, REPAIR)
     shared = {key: outer[key] for key in ("tie_word_embeddings",) if key in outer}
-    config = shared | outer["text_config"] if "text_config" in outer else outer
+    inner = outer.get("text_config", outer)
+    if not isinstance(inner, dict):
+        raise UserError(f"{path}: text_config is not an object. {REPAIR}")
+    config = shared | inner
     missing = [key for key in ("hidden_size", "vocab_size", "num_hidden_layers") if key not in config]
     if missing:
         raise UserError(f"{path}: holds no {', '.join(missing)}. {REPAIR}")
@@ -78,7 +76,10 @@ def _tensor_files(folder: Path) -> dict[str, Path]:
     """Tensor name -> the file that holds it, for one file or an index over shards."""
     index = folder / INDEX
     if index.exists():
-        return {name: folder / file for name, file in json.loads(index.read_text())["weight_map"].items()}
+        where = read_object(index, REPAIR).get("weight_map")
+        if not isinstance(where, dict) or not all(isinstance(file, str) for file in where.values()):
+            raise UserError(f"{index}: no weight_map. {REPAIR}")
+        return {name: folder / file for name, file in where.items()}
     path = folder / "model.safetensors"
     with _opened(path) as file:
         return dict.fromkeys(file.keys(), path)

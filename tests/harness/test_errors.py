@@ -44,9 +44,12 @@ def test_an_interruption_exits_130_and_says_that_work_is_kept(capsys: pytest.Cap
 @pytest.mark.parametrize(
     ("refused", "wanted"),
     [
-        (OSError(errno.EACCES, "Permission denied", "a/x"), "a/x: permission denied. Fix: use a path"),
+        (OSError(errno.EACCES, "Permission denied", "a/x"), "a/x: permission denied. Fix: allow access to it"),
         (OSError(errno.EROFS, "Read-only file system", "a/.x.md.12.partial"), "a/x.md: read-only file system. Fix:"),
-        (NotADirectoryError(errno.ENOTDIR, "Not a directory", "README.md/x"), "README.md/x: not a directory. Fix:"),
+        (
+            NotADirectoryError(errno.ENOTDIR, "Not a directory", "README.md/x"),
+            "README.md/x: not a directory. Fix: give",
+        ),
         (RuntimeError("I/O error: No space left on device (os error 28)"), "output: the disk is full. Fix:"),
     ],
 )

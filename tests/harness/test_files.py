@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from harness.errors import UserError
 from harness.files import file_sha256, json_sha256, read_jsonl, replacing, replacing_folder, write_json, write_jsonl
 
 
@@ -85,3 +86,19 @@ def test_what_is_written_can_be_read_by_others(tmp_path: Path):
     with replacing_folder(tmp_path / "draft") as partial:
         (partial / "x").touch(mode=0o600)
     assert (tmp_path / "draft/x").stat().st_mode & 0o777 == 0o644
+
+
+def test_a_place_where_nothing_can_be_made_is_named_as_it_was_given(tmp_path: Path):
+    (tmp_path / "file").write_text("kept")
+    for path, said in (
+        (tmp_path, "is a folder. Fix: give a file"),
+        (Path("/proc/x"), "cannot be written"),
+        (tmp_path / "file" / "x.json", "cannot be written"),
+        (tmp_path / ("x" * 250), "cannot be written (file name too long)"),
+    ):
+        with pytest.raises(UserError) as caught:
+            write_json(path, {})
+        assert str(caught.value).startswith(f"{path}: {said}") and "partial" not in str(caught.value)
+    with pytest.raises(UserError, match=r"file: is a file\. Fix: give a folder"), replacing_folder(tmp_path / "file"):
+        pass
+    assert (tmp_path / "file").read_text() == "kept" and len(list(tmp_path.iterdir())) == 1

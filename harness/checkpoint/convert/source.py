@@ -13,9 +13,9 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from harness.checkpoint.hub import asking, is_hub_id
-from harness.checkpoint.reading import read_object
 from harness.errors import UserError
 from harness.files import file_sha256
+from harness.jsonfile import read_object
 
 # By preference: (index over shards, single file).
 FORMS = (

@@ -181,3 +181,23 @@ def test_a_converted_draft_says_from_what(sound, checkpoint, tmp_path):
     assert checkpoint("card", tmp_path / "out") == 0
     assert read_record(tmp_path / "out").says_where_from
     assert "org/theirs" in (tmp_path / "out" / "README.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda old: b"\xff\xfe\x00" + old, "no results table"),
+        (lambda old: old[: len(old) // 2].rpartition(b",")[0], "damaged, 10 of 11 fields"),
+        (lambda old: old.replace(b"3.34", b"3.x4"), "eagle3, acceptance_length: '3.x4' is not a number"),
+        (lambda old: old.replace(b",high,", b",above,"), "has no column high"),
+        (lambda old: b"", "no results table"),
+    ],
+    ids=["bytes", "cut", "letters", "column", "empty"],
+)
+def test_a_damaged_table_of_results_is_one_line(sound, results, checkpoint, capsys, change, said):
+    table = results / "results.csv"
+    table.write_bytes(change(table.read_bytes()))
+    assert checkpoint("card", sound.draft, "--results", results) == 2
+    told = capsys.readouterr().err.strip()
+    assert f"{table}: " in told and said in told and "\n" not in told
+    assert not (sound.draft / "README.md").exists()

@@ -179,3 +179,22 @@ code = main()
 print("peak", resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, file=sys.stderr)
 sys.exit(code)
 """
+
+
+def test_a_path_of_the_wrong_kind_is_one_line_that_calls_an_input_an_input(sound, tmp_path, checkpoint, capsys):
+    config = sound.draft / "config.json"
+    damaged = tmp_path / "config.json"
+    damaged.write_text("[" * 200_000)
+    for arguments, said in (
+        ((config,), f"{config}: is a file. Fix: give the folder that holds it"),
+        (("",), "DRAFT: is empty"),
+        ((sound.draft, "--verifier", config), f"{config}: is a file. Fix: give the folder that holds it"),
+        ((sound.draft, "--verifier", tmp_path / "nowhere"), "nowhere/config.json: no such file"),
+        ((sound.draft, "--verifier", tmp_path), f"{damaged}: not JSON"),
+        ((tmp_path,), f"{damaged}: not JSON"),
+        ((sound.draft, "--out", "/proc/x"), "/proc/x: cannot be written"),
+        ((sound.draft, "--out", tmp_path), f"{tmp_path}: is a folder. Fix: give a file"),
+    ):
+        assert checkpoint("lint", *arguments) == 2
+        told = capsys.readouterr().err.strip()
+        assert said in told and "\n" not in told and "partial" not in told and "harness.verifiers" not in told
