@@ -9,6 +9,8 @@ import sys
 from collections.abc import Callable
 from typing import NoReturn
 
+from harness.interrupts import INTERRUPTED_EXIT_CODE, SAID, hand_over
+
 USER_ERROR_EXIT_CODE = 2
 TEMPORARY = re.compile(r"\.([^/]+)\.\d+\.partial$")  # as harness.files names what is not whole yet
 # What the system refuses, and the fix. Inputs end here and, where no writer of ours says more, outputs.
@@ -44,12 +46,13 @@ def run_command(main: Callable[[], int | None]) -> NoReturn:
     defect of ours and keeps its traceback.
     """
     try:
+        hand_over()
         sys.exit(main() or 0)
     except UserError as error:
         message = str(error)
     except KeyboardInterrupt:
-        print("interrupted; finished work is kept, run the same command to go on", file=sys.stderr)
-        sys.exit(130)
+        print(SAID, file=sys.stderr)
+        sys.exit(INTERRUPTED_EXIT_CODE)
     except Exception as error:
         refused = _outside_fault(error)
         if refused is None:
