@@ -9,12 +9,17 @@ from algorithms.work import Head, Matrix, Pack, Sizes, Work, layer_matrices
 LossName = Literal["kl_div", "reverse_kl", "jsd", "ce", "tv", "nla", "lk_hybrid"]
 
 
+SPECULATIVE_TOKENS_MAX = 32  # in a verify step; nobody's draft is trained for more
+
+
 class DraftConfig(BaseModel):
     """What every draft has: its size, its vocabulary, what it is trained on."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
-    speculative_tokens: int = Field(ge=1, le=32, description="use 1 to 32 tokens per verify step")
+    speculative_tokens: int = Field(
+        ge=1, le=SPECULATIVE_TOKENS_MAX, description=f"use 1 to {SPECULATIVE_TOKENS_MAX} tokens per verify step"
+    )
     draft_vocab_size: int | None = Field(None, ge=1, description="use the verifier's vocabulary (leave out) or less")
     layers: int = Field(1, ge=1, description="use 1 or more draft layers")
     intermediate_size: int | None = Field(None, ge=1, description="leave out for the verifier's MLP width")

@@ -92,6 +92,11 @@ def show(run: Reproduction, console: Console) -> None:
                 f"[yellow]{step.name} {step.of}: {size_text(step.memory_bytes)}, more than a {plan.machine} has. "
                 "Lower max_num_seqs, training.tokens_per_step or max_anchors[/]"
             )
+    if planned.disk_bytes > run.needs.disk_gb * 1e9:
+        console.print(
+            f"[yellow]disk: {size_text(planned.disk_bytes)}, more than the {run.needs.disk_gb:g} GB that the recipe "
+            "asks for. Raise needs.disk_gb, or take fewer rows[/]"
+        )
     console.print(f"The recipe asks for {run.needs.text}. This release captures offline.", highlight=False)
     if machine.gpu:
         console.print("It trains on the CPU still: training hours are what a GPU would take.", highlight=False)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from harness.checkpoint.card_text import CardFacts, card_text
 from harness.checkpoint.examine import examine
-from harness.checkpoint.hub import HUB_ID, licence_of
+from harness.checkpoint.hub import HUB_ID, check_licence, licence_of
 from harness.checkpoint.lint import lint
 from harness.checkpoint.release import Record, record_of, write_record
 from harness.checkpoint.results import Results, read_results
@@ -26,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--results", type=Path, metavar="DIR", help="results/<target> of the run that measured it")
     parser.add_argument("--variant", help="its name in the results; the algorithm's if left out")
     parser.add_argument("--repo", metavar="ORG/NAME", help="where it will be published; the folder's name if left out")
-    parser.add_argument("--license", metavar="ID", help="the verifier's licence, such as apache-2.0")
+    parser.add_argument("--license", metavar="ID", help="the verifier's licence, such as apache-2.0, or other")
     parser.add_argument("--verifier", type=Path, metavar="DIR", help="folder of the verifier, asked for its licence")
 
 
@@ -44,6 +44,8 @@ def run(given: argparse.Namespace) -> int:
     """Write one card."""
     if given.repo and not HUB_ID.fullmatch(given.repo):
         raise UserError(f"--repo = {given.repo}: not of the form ORG/NAME. Fix: give owner and name")
+    if given.license is not None:
+        check_licence(given.license)
     subject = examine(str(given.draft))
     faults = [f for f in lint(subject) if f.verdict == "fault"]
     if faults:

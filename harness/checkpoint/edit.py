@@ -7,16 +7,18 @@ again, with what was measured.
 
 import argparse
 import os
+import re
 import shutil
 from collections.abc import Sequence
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
+from algorithms.settings import SPECULATIVE_TOKENS_MAX
 from harness.checkpoint.diff import differing_keys
 from harness.checkpoint.examine import examine, locate
 from harness.checkpoint.findings import Finding, VerifierFacts
-from harness.checkpoint.hub import fetch_config, is_hub_id
+from harness.checkpoint.hub import HUB_ID, PART, fetch_config, is_hub_id
 from harness.checkpoint.lint import accepting, lint
 from harness.checkpoint.reading import weight_files
 from harness.checkpoint.release import Edit, Record, record_of, write_record
@@ -67,6 +69,10 @@ def with_verifier(config: dict[str, Any], name: str, architectures: Sequence[str
 def _facts(given: argparse.Namespace) -> VerifierFacts | None:
     if given.verifier is None:
         return None
+    if not HUB_ID.fullmatch(given.verifier) and (not given.verifier or not Path(given.verifier).is_dir()):
+        raise UserError(
+            f"--verifier = {given.verifier!r}: neither of the form ORG/NAME nor a folder. Fix: give one of them"
+        )
     folder = given.verifier_folder or Path(given.verifier)
     if not folder.is_dir() and given.verifier_folder is None and is_hub_id(given.verifier):
         folder = fetch_config(given.verifier)
@@ -108,6 +114,10 @@ def run(given: argparse.Namespace) -> int:
     """Edit one draft."""
     if given.verifier is None and given.speculative_tokens is None and given.name is None:
         raise UserError("nothing to change. Fix: give --verifier, --speculative-tokens or --name")
+    if given.name is not None and not re.fullmatch(PART, given.name):
+        raise UserError(
+            f"--name = {given.name!r}: not a name. Fix: use letters, digits and -_., one of the first two at the start"
+        )
     if given.out.exists():
         raise UserError(f"--out = {given.out}: exists. Fix: give a new folder")
     folder, facts = locate(given.draft)[0], _facts(given)
@@ -115,6 +125,9 @@ def run(given: argparse.Namespace) -> int:
     config = _changed(given, subject.config, facts)
     edited = examine(given.draft, facts, config=config)
     _refuse_new_faults(given.draft, lint(subject), accepting(lint(edited), given.accept))
+    if given.speculative_tokens is not None and given.speculative_tokens > SPECULATIVE_TOKENS_MAX:
+        most = f"more than {SPECULATIVE_TOKENS_MAX}, which is the most that a recipe trains for"
+        raise UserError(f"--speculative-tokens = {given.speculative_tokens}: {most}. Fix: give as many or fewer")
     changes = differing_keys(subject.config, config)
     record = _record(folder, given.name, changes)
     with replacing_folder(given.out) as partial:

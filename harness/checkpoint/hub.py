@@ -7,6 +7,7 @@ import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,20 @@ from harness.errors import UserError
 from harness.jsonfile import read_object
 from harness.progress import log
 
-HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
+PART = r"[A-Za-z0-9][A-Za-z0-9_.-]*"  # of a hub id, and the name of a draft
+HUB_ID = re.compile(f"{PART}/{PART}")
+OTHER_LICENCE = "other"
+# The hub's identifiers of licences that models carry.
+LICENCES = (
+    "afl-3.0", "agpl-3.0", "apache-2.0", "apple-amlr", "apple-ascl", "artistic-2.0", "bigcode-openrail-m",
+    "bigscience-bloom-rail-1.0", "bigscience-openrail-m", "bsd", "bsd-2-clause", "bsd-3-clause", "bsd-3-clause-clear",
+    "bsl-1.0", "cc", "cc-by-2.0", "cc-by-3.0", "cc-by-4.0", "cc-by-nc-2.0", "cc-by-nc-3.0", "cc-by-nc-4.0",
+    "cc-by-nc-nd-3.0", "cc-by-nc-nd-4.0", "cc-by-nc-sa-2.0", "cc-by-nc-sa-3.0", "cc-by-nc-sa-4.0", "cc-by-nd-4.0",
+    "cc-by-sa-3.0", "cc-by-sa-4.0", "cc0-1.0", "cdla-permissive-1.0", "cdla-permissive-2.0", "cdla-sharing-1.0",
+    "creativeml-openrail-m", "epl-2.0", "eupl-1.2", "gemma", "gpl", "gpl-2.0", "gpl-3.0", "intel-research", "isc",
+    "lgpl", "lgpl-2.1", "lgpl-3.0", "llama2", "llama3", "llama3.1", "llama3.2", "llama3.3", "llama4", "mit", "mpl-2.0",
+    "ms-pl", "odbl", "odc-by", "openrail", "openrail++", "unlicense", "wtfpl", "zlib", OTHER_LICENCE,
+)  # fmt: skip
 LOCAL_FOLDERS = ("models/", "results/")  # of this project: relative, and shaped like a hub id
 CONFIGS = ["config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", "chat_template.jinja"]
 WEIGHTS = ["*.safetensors", "*.safetensors.index.json"]
@@ -78,6 +92,18 @@ def fetch_draft(name: str) -> tuple[Path, list[str]]:
         return folder, sorted(path.name for path in folder.iterdir())
     with asking(name):
         return folder, sorted(list_repo_files(name))
+
+
+def check_licence(name: str) -> None:
+    """Refuse a licence that the hub does not know by that name.
+
+    Raises:
+        UserError: with the nearest one.
+    """
+    if name not in LICENCES:
+        near = get_close_matches(name.lower(), LICENCES, n=1)
+        fix = f"use {near[0]}" if near else f"use an identifier of the hub's, such as apache-2.0, or {OTHER_LICENCE}"
+        raise UserError(f"--license = {name!r}: no licence that the hub knows. Fix: {fix}")
 
 
 def licence_of(name: str | None, folder: Path | None) -> str | None:

@@ -8,11 +8,13 @@ from harness.sections.base import Strict
 
 SourceName = Literal["word_problems", "instructions", "gsm8k", "gsm8k_5shot", "mt_bench", "repeat_word"]
 
+ROWS_MAX = 100_000_000  # beyond any set: a slip of the hand
+
 
 class Source(Strict):
     """What every prompt source has. The split (train or held out) follows from where the source is listed."""
 
-    rows: int = Field(ge=1, description="use 1 or more rows")
+    rows: int = Field(ge=1, le=ROWS_MAX, description=f"use 1 to {ROWS_MAX:,} rows")
     optional: bool = Field(False, description="true: a source that cannot be had is reported as not run, not an error")
 
 

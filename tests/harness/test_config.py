@@ -80,6 +80,7 @@ FAULTS = [
     ("serve", ..., "serve: missing. Fix: give a section, with max_model_len, max_num_seqs"),
     ("data", 5, "data = 5: not a section. Fix: give a section, with seed, train, heldout, reply"),
     ("data.train.0.rows", 0, "data.train.0.rows = 0: Input should be greater than or equal to 1. Fix: use 1"),
+    ("data.train.0.rows", 10**9, "Input should be less than or equal to 100000000. Fix: use 1 to 100,000,000 rows"),
     ("data.train.1.source", "word_problem", "data.train.1.source = 'word_problem': no such kind. Fix: use one of 'w"),
     ("data.train.1", {"source": "chat", "name": "x", "id": "a/b", "revision": "main", "rows": 1},
      "data.train.1.revision = 'main': String should match pattern '^[0-9a-f]{40}$'. Fix: give the 40 hex digits"),

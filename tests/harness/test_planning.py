@@ -193,3 +193,11 @@ def test_amounts_are_written_for_people():
     assert [amount(n) for n in (0, 999, 1500, 214e6, 7e12)] == ["0", "999", "1.5 k", "214.0 M", "7.0 T"]
     assert [size_text(n) for n in (0, 12, 7.04e12)] == ["–", "12 B", "7.0 TB"]
     assert [time_text(h) for h in (0.05, 3.41, 120)] == ["3.0 min", "3.4 h", "5.0 d"]
+
+
+def test_a_plan_that_takes_more_disk_than_the_recipe_asks_for_is_said():
+    run = load_reproduction("llama3_8b")
+    for disk_gb, said in ((100.0, True), (run.needs.disk_gb, False)):
+        console = Console(width=WIDTH, file=StringIO())
+        show(_changed(run, "needs", disk_gb=disk_gb), console)
+        assert ("more than the 100 GB that the recipe asks for" in console.file.getvalue()) == said

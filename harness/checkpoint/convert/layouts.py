@@ -15,11 +15,11 @@ from harness.errors import UserError
 LAYOUTS = {layout.name: layout for layout in (*NATIVE, *algorithms.foreign_layouts())}
 
 
-def layout_of(config: dict[str, Any], tensors: Iterable[str], asked: str | None) -> ForeignLayout:
+def layout_of(config: dict[str, Any], tensors: Iterable[str], asked: str | None, place: str) -> ForeignLayout:
     """The layout of a source: the one asked for, else the only one that recognises it.
 
     Raises:
-        UserError: none or several do, or the asked one is not in the table.
+        UserError: none or several do, or the asked one is not in the table; `place` is what it calls config.json.
     """
     if asked is not None and asked not in LAYOUTS:
         near = get_close_matches(asked, LAYOUTS, n=1)
@@ -27,11 +27,13 @@ def layout_of(config: dict[str, Any], tensors: Iterable[str], asked: str | None)
     if asked is not None:
         return LAYOUTS[asked]
     if "speculators_model_type" in config:
-        raise UserError("config.json: in the speculators format already. Fix: look at it with the lint command")
+        raise UserError(
+            f"{place}: in the speculators format already. Fix: look at it with python -m harness.checkpoint lint"
+        )
     names = {plain_name(name) for name in tensors}
     found = [layout for layout in LAYOUTS.values() if layout.recognise(config, names)]
     if len(found) != 1:
         seen = ", ".join(layout.name for layout in found) or "none that is known"
-        said = f"config.json: architectures {architecture(config)!r} and its tensors: layout {seen}"
+        said = f"{place}: architectures {architecture(config)!r} and its tensors: layout {seen}"
         raise UserError(f"{said}. Fix: pass --from, one of {', '.join(LAYOUTS)}")
     return found[0]

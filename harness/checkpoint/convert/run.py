@@ -103,7 +103,7 @@ def convert(request: Request) -> Outcome:
     """
     _check_place(request.out)
     source, folder = open_source(request.source, request.revision), verifier_folder(request.verifier)
-    layout = layout_of(source.config, source.tensors, request.layout)
+    layout = layout_of(source.config, source.tensors, request.layout, f"{request.source}/config.json")
     case, content = translate(layout, source, load_weights(folder), request.answers)
     facts = read_facts(folder)
     section = content.get("speculators_config", {})

@@ -50,8 +50,10 @@ class Source:
 def _download(name: str, revision: str | None, patterns: tuple[str, ...]) -> Path:
     from huggingface_hub import snapshot_download
 
+    if Path(name).is_file():
+        raise UserError(f"{name}: is a file. Fix: give the folder that holds it")
     if not is_hub_id(name):
-        raise UserError(f"{name}: no such folder, and no hub id. Fix: correct it")
+        raise UserError(f"{name}: no such folder, and no hub id. Fix: give a folder on this machine, or ORG/NAME")
     with asking(name):
         return Path(snapshot_download(name, revision=revision, allow_patterns=list(patterns)))
 

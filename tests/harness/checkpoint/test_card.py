@@ -201,3 +201,12 @@ def test_a_damaged_table_of_results_is_one_line(sound, results, checkpoint, caps
     told = capsys.readouterr().err.strip()
     assert f"{table}: " in told and said in told and "\n" not in told
     assert not (sound.draft / "README.md").exists()
+
+
+@pytest.mark.parametrize(("name", "fix"), [("apache2.0", "use apache-2.0"), ("MIT", "use mit"), ("", "or other")])
+def test_a_licence_that_the_hub_does_not_know_is_refused(sound, checkpoint, capsys, name, fix):
+    assert checkpoint("card", sound.draft, "--license", name) == 2
+    told = capsys.readouterr().err.strip()
+    assert f"--license = {name!r}: no licence" in told and fix in told and "\n" not in told
+    assert not (sound.draft / "README.md").exists()
+    assert checkpoint("card", sound.draft, "--license", "other") == 0

@@ -108,7 +108,13 @@ def test_what_cannot_be_done_is_one_line(sound, tmp_path, checkpoint, capsys):
         (("--out", tmp_path / "there", "--name", "n"), "exists"),
         (("--out", tmp_path / "out", "--verifier", "org/toy"), "HF_HUB_OFFLINE"),
         (("--out", tmp_path / "out", "--verifier", "models/nowhere"), "no such verifier"),
+        (("--out", tmp_path / "out", "--verifier", "foo"), "'foo': neither of the form ORG/NAME nor a folder"),
+        (("--out", tmp_path / "out", "--verifier", ""), "'': neither of the form"),
+        (("--out", tmp_path / "out", "--name", "u/../x"), "--name = 'u/../x': not a name"),
+        (("--out", tmp_path / "out", "--name", ".."), "not a name"),
+        (("--out", tmp_path / "out", "--speculative-tokens", "99"), "more than 32, which is the most"),
     ):
         assert checkpoint("edit", sound.draft, *arguments) == 2
         told = capsys.readouterr().err.strip()
         assert said in told and "\n" not in told
+    assert not (tmp_path / "out").exists()

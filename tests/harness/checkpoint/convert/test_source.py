@@ -91,6 +91,8 @@ def test_what_is_neither_a_folder_nor_on_the_hub_is_said_so(tmp_path, monkeypatc
     for name in ("someone/draft", str(tmp_path / "nowhere")):
         with pytest.raises(UserError, match=r"HF_HUB_OFFLINE is set|no such folder, and no hub id"):
             open_source(name)
+    with pytest.raises(UserError, match=r"^none: no such folder, and no hub id\. Fix: give a folder on this"):
+        open_source("none")
 
 
 def test_of_a_verifier_on_the_hub_only_the_shards_with_its_tables_and_final_norm_are_fetched(tmp_path, monkeypatch):
