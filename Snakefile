@@ -48,6 +48,9 @@ include: "harness/rules/report.smk"
 include: "harness/rules/gate.smk"
 
 
+refuse_unknown_targets()
+
+
 onstart:
     refuse_what_cannot_run()
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from harness.errors import UserError
 
+TARGETS = ("reproduce_", "plan_", "gate")
 TAIL_LINES = 15
 TAIL_BYTES = 16_384
 # How Snakemake 9 writes a failed job in its own log.
@@ -61,15 +62,24 @@ def _again(arguments: Sequence[str]) -> str:
     return shlex.join(["snakemake", *arguments[1:]])
 
 
-def check_targets(arguments: Sequence[str], known: Iterable[str]) -> None:
-    """Raises `UserError` for a target that there is none of, with those that there are."""
-    names = list(known)
-    for wanted in _targets(arguments):
-        if wanted not in names:
-            near = get_close_matches(wanted, names, n=1)
-            fix = f"use reproduce_{near[0]}" if near else "use one of these"
-            listed = "".join(f"\n  reproduce_{name}" for name in names)
-            raise UserError(f"reproduce_{wanted}: no such target. Fix: {fix}; the targets are:{listed}")
+def asked_targets(arguments: Sequence[str]) -> list[str]:
+    """The targets of a Snakemake command line, read as Snakemake reads it."""
+    from snakemake.cli import get_argument_parser
+
+    return list(get_argument_parser().parse_known_args(arguments[1:])[0].targets)
+
+
+def check_targets(wanted: Iterable[str], rules: Iterable[str]) -> None:
+    """Raises `UserError` for a name that no rule has, with the targets that there are; of paths Snakemake says more."""
+    names = list(rules)
+    for name in wanted:
+        if "/" in name or name in names or Path(name).exists():
+            continue
+        targets = [rule for rule in names if rule.startswith(TARGETS)]
+        near = get_close_matches(name, targets, n=1)
+        fix = f"use {near[0]}" if near else "use one of these"
+        listed = "".join(f"\n  {rule}" for rule in targets)
+        raise UserError(f"{name}: no such target. Fix: {fix}; the targets are:{listed}")
 
 
 def advice_on_failure(snakemake_logs: Sequence[str], arguments: Sequence[str]) -> str:

@@ -12,6 +12,7 @@ from harness.planning import planned_disk_mb, planned_minutes
 from harness.preflight import require
 from harness.workflow import (
     advice_on_failure,
+    asked_targets,
     check_targets,
     own_python_first,
     reports_of,
@@ -28,10 +29,21 @@ try:
             f"--config {sorted(config)[0]}: is read by no step. Fix: set it in reproductions/<name>/reproduction.yaml"
         )
     RUNS = load_all()
-    check_targets(sys.argv, RUNS)
 except UserError as error:
     print(f"error: {error}", file=sys.stderr)
     sys.exit(USER_ERROR_EXIT_CODE)
+
+
+def refuse_unknown_targets():
+    """End before the DAG is built, where Snakemake would name no target; its own jobs ask for none."""
+    try:
+        if workflow.is_main_process:
+            check_targets(
+                asked_targets(sys.argv), [rule.name for rule in workflow.rules]
+            )
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(USER_ERROR_EXIT_CODE)
 
 
 def refuse_what_cannot_run():

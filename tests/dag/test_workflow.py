@@ -64,6 +64,8 @@ def test_a_target_that_there_is_none_of_is_answered_with_those_that_there_are(to
     done = toy.snakemake("-n", "reproduce_toi")
     assert done.returncode == 2 and "reproduce_toi: no such target. Fix: use reproduce_toy;" in done.stdout
     assert "\n  reproduce_qwen3_8b_mini\n" in done.stdout
+    done = toy.snakemake("-n", "nope")
+    assert done.returncode == 2 and "nope: no such target. Fix: use one of these" in done.stdout
 
 
 def test_every_step_runs_once_and_then_nothing_is_left_to_do(finished_toy: Toy):

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from harness.errors import UserError
-from harness.workflow import advice_on_failure, check_targets, failed_steps, reports_of, tail
+from harness.workflow import advice_on_failure, asked_targets, check_targets, failed_steps, reports_of, tail
 
 SNAKEMAKE_LOG = """\
 rule train:
@@ -62,11 +62,27 @@ def test_reports_are_named_only_where_there_is_one(tmp_path: Path, monkeypatch: 
 
 
 def test_an_unknown_target_is_answered_with_the_nearest_and_all_that_there_are():
-    known = ["qwen3_8b", "qwen3_8b_mini", "toy"]
-    check_targets(["snakemake", "-n", "reproduce_toy", "results/x"], known)
+    targets = ["reproduce_qwen3_8b", "plan_qwen3_8b", "gate_qwen3_8b", "gate"]
+    rules = ["help", "train", *targets]
+    check_targets(["reproduce_qwen3_8b", "help", "train", "results/x", "README.md"], rules)
     with pytest.raises(UserError, match=r"reproduce_qwen3_8: no such target\. Fix: use reproduce_qwen3_8b;") as caught:
-        check_targets(["snakemake", "reproduce_qwen3_8"], known)
-    assert str(caught.value).splitlines()[1:] == [f"  reproduce_{name}" for name in known]
+        check_targets(["reproduce_qwen3_8"], rules)
+    assert str(caught.value).splitlines()[1:] == [f"  {name}" for name in targets]
+    with pytest.raises(UserError, match=r"nope: no such target\. Fix: use one of these; the targets are:\n  repro"):
+        check_targets(["nope"], rules)
+
+
+@pytest.mark.parametrize(
+    ("words", "wanted"),
+    [
+        (["-n", "nope"], ["nope"]),
+        (["--cores", "all", "reproduce_toy", "gate"], ["reproduce_toy", "gate"]),
+        (["--quiet", "host", "--", "reproduce_toy"], ["reproduce_toy"]),
+        (["--cores", "1"], []),
+    ],
+)
+def test_targets_are_told_from_the_values_of_options(words: list[str], wanted: list[str]):
+    assert asked_targets(["snakemake", *words]) == wanted
 
 
 def test_the_verdicts_of_a_gate_that_failed_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
