@@ -39,16 +39,13 @@ rule help:
         "printf '%s\\n' {params.text:q} | tee {log:q}"
 
 
-include: "harness/rules/targets.smk"
 include: "harness/rules/prepare.smk"
 include: "harness/rules/train.smk"
 include: "harness/rules/measure.smk"
 include: "harness/rules/quantise.smk"
 include: "harness/rules/report.smk"
 include: "harness/rules/gate.smk"
-
-
-refuse_unknown_targets()
+include: "harness/rules/targets.smk"
 
 
 onstart:

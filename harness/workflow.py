@@ -75,7 +75,7 @@ def check_targets(wanted: Iterable[str], rules: Iterable[str]) -> None:
     for name in wanted:
         if "/" in name or name in names or Path(name).exists():
             continue
-        targets = [rule for rule in names if rule.startswith(TARGETS)]
+        targets = [rule for kind in TARGETS for rule in names if rule.startswith(kind)]
         near = get_close_matches(name, targets, n=1)
         fix = f"use {near[0]}" if near else "use one of these"
         listed = "".join(f"\n  {rule}" for rule in targets)

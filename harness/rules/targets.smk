@@ -1,4 +1,4 @@
-"""What a person asks for: `reproduce_<name>` and `plan_<name>`."""
+"""What a person asks for: `reproduce_<name>` and `plan_<name>`; included last, for the check of what is asked for."""
 
 for target, run in RUNS.items():
 
@@ -17,3 +17,6 @@ for target, run in RUNS.items():
             of=f"{run.name} --scale {run.scale}",
         shell:
             "python -m harness.plan {params.of} 2>&1 | tee {log:q}"
+
+
+refuse_unknown_targets()
