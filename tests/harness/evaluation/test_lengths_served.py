@@ -4,7 +4,6 @@ A toy verifier with drafts of random weights; what they say means nothing, but d
 """
 
 import json
-import shutil
 from pathlib import Path
 
 import pytest
@@ -21,6 +20,7 @@ from harness.sections.serve import Serve
 from harness.serving import expect, running_server
 from harness.verifiers.weights import load_weights
 from tests import toy
+from tests.interop.test_memorised_reply import TOKENS, greedy_document, learn_by_heart
 
 pytestmark = pytest.mark.slow
 
@@ -106,12 +106,14 @@ def test_a_verifier_in_eight_bits_serves_a_draft_that_was_made_for_the_original(
 
 def test_past_the_positions_of_its_config_a_block_draft_drafts_nothing(verifier, tmp_path: Path):
     """C41: the exporter writes the verifier's positions; this is what a smaller number costs, without an error."""
-    draft = draft_of(verifier, "dflash", speculative_tokens=3, mask_token_id=300)
-    small = shutil.copytree(draft, tmp_path / "small")
+    document = greedy_document(verifier, Prompts(SHORT, verifier, None).token_ids["p0"])
+    learned = learn_by_heart("dflash", document, load_weights(verifier))
+    small = toy.write_draft(tmp_path / "small", learned, "models/toy", "dflash")
+    redirect_draft(small, verifier, small)
     config = json.loads((small / "config.json").read_text())
     config["transformer_layer_config"]["max_position_embeddings"] = POSITIONS
     (small / "config.json").write_text(json.dumps(config))
-    answers = asked(small, verifier, tmp_path / "server.log", [*SHORT, *LONG], 3, "dflash")
+    answers = asked(small, verifier, tmp_path / "server.log", [*SHORT, *LONG], TOKENS, "dflash")
     accepted = {answer.id: sum(answer.spec["accepted_per_step"]) if answer.spec else 0 for answer in answers}
     assert any(accepted[row["id"]] for row in SHORT), "the case says nothing if no draft is accepted"
     assert accepted["long"] == 0
