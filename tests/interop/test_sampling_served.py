@@ -61,4 +61,5 @@ def test_the_engine_as_it_is_passes(sampled):
 def test_a_fault_planted_in_the_engine_is_caught_where_it_is(sampled, fault, place):
     found = verdict(sampled, fault)
     assert not found["lossless"]
-    assert min(found["tests"], key=lambda answer: answer["p_value"])["place"].split()[0] == place
+    # A greedy bonus also shows where a step had no draft: there the sampler draws its bonus alone.
+    assert place in {answer["place"].split()[0] for answer in found["tests"] if answer["p_value"] < 1e-3}
