@@ -235,3 +235,12 @@ class ForeignLayout:
 def architecture(config: dict[str, Any]) -> str:
     """The class name that a config gives; empty where it gives none."""
     return (config.get("architectures") or [""])[0]
+
+
+def layout_of_class(
+    class_name: str, name: str, project: str, becomes: str, translate: Callable[[Case], dict[str, Any]]
+) -> ForeignLayout:
+    """A layout that the class name in its config tells from all others; the rest as in `ForeignLayout`."""
+    return ForeignLayout(
+        name, project, becomes, f"`{class_name}`", lambda config, _: architecture(config) == class_name, translate
+    )

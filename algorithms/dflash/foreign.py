@@ -10,7 +10,7 @@ from typing import Any
 
 from algorithms.dflash.format import FORMAT
 from algorithms.exporting import header
-from algorithms.foreign import Case, Fields, ForeignError, ForeignLayout, architecture
+from algorithms.foreign import Case, Fields, ForeignError, layout_of_class
 from algorithms.foreign_parts import (
     after_layers,
     attention_biases,
@@ -145,12 +145,7 @@ def _zlab(case: Case) -> dict[str, Any]:
 
 
 LAYOUTS = (
-    ForeignLayout(
-        name="z-lab-dflash",
-        project="z-lab DFlash; SpecForge's exports of it are the same",
-        becomes="dflash",
-        recognised_by="`DFlashDraftModel`",
-        recognise=lambda config, names: architecture(config) == "DFlashDraftModel",
-        translate=_zlab,
+    layout_of_class(
+        "DFlashDraftModel", "z-lab-dflash", "z-lab DFlash; SpecForge's exports of it are the same", "dflash", _zlab
     ),
 )

@@ -10,7 +10,7 @@ from typing import Any
 from algorithms.dflash.foreign import either, plain_block
 from algorithms.dflash2.export import SIZES
 from algorithms.dflash2.format import FORMAT
-from algorithms.foreign import Case, ForeignError, ForeignLayout, architecture
+from algorithms.foreign import Case, ForeignError, layout_of_class
 
 
 def _zlab(case: Case) -> dict[str, Any]:
@@ -28,12 +28,7 @@ def _zlab(case: Case) -> dict[str, Any]:
 
 
 LAYOUTS = (
-    ForeignLayout(
-        name="z-lab-dflash2",
-        project="z-lab DFlash2; SpecForge's exports of it are the same",
-        becomes="dflash2",
-        recognised_by="`DFlash2DraftModel`",
-        recognise=lambda config, names: architecture(config) == "DFlash2DraftModel",
-        translate=_zlab,
+    layout_of_class(
+        "DFlash2DraftModel", "z-lab-dflash2", "z-lab DFlash2; SpecForge's exports of it are the same", "dflash2", _zlab
     ),
 )

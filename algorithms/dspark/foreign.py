@@ -14,7 +14,7 @@ import torch
 from algorithms.dflash.foreign import block_content, either, refuse_other_networks
 from algorithms.dspark.export import causal_by_kind
 from algorithms.dspark.format import FORMAT
-from algorithms.foreign import Case, Fields, ForeignError, ForeignLayout, architecture
+from algorithms.foreign import Case, Fields, ForeignError, ForeignLayout, architecture, layout_of_class
 
 SILENT = "zeros: the source has no Markov head, and the server none without one"
 
@@ -86,12 +86,5 @@ LAYOUTS = (
         recognise=_deepspec_with(markov=False),
         translate=_deepspec,
     ),
-    ForeignLayout(
-        name="specforge-dspark",
-        project="SpecForge DSpark",
-        becomes="dspark",
-        recognised_by="`DSparkDraftModel`",
-        recognise=lambda config, names: architecture(config) == "DSparkDraftModel",
-        translate=_specforge,
-    ),
+    layout_of_class("DSparkDraftModel", "specforge-dspark", "SpecForge DSpark", "dspark", _specforge),
 )

@@ -12,7 +12,7 @@ from typing import Any
 from algorithms.eagle3.export import FLAGS
 from algorithms.eagle3.format import FORMAT
 from algorithms.exporting import header
-from algorithms.foreign import Case, ForeignError, ForeignLayout, architecture
+from algorithms.foreign import Case, ForeignError, ForeignLayout, architecture, layout_of_class
 from algorithms.foreign_parts import (
     after_layers,
     attention_biases,
@@ -128,20 +128,12 @@ LAYOUTS = (
         recognise=_has_midlayer,
         translate=_safeailab,
     ),
-    ForeignLayout(
-        name="specforge-eagle3",
-        project="SpecForge EAGLE-3 (also AngelSlim and others that write its class name)",
-        becomes="eagle3",
-        recognised_by="`LlamaForCausalLMEagle3`",
-        recognise=lambda config, names: architecture(config) == "LlamaForCausalLMEagle3",
-        translate=_single_layer,
+    layout_of_class(
+        "LlamaForCausalLMEagle3",
+        "specforge-eagle3",
+        "SpecForge EAGLE-3 (also AngelSlim and others that write its class name)",
+        "eagle3",
+        _single_layer,
     ),
-    ForeignLayout(
-        name="deepspec-eagle3",
-        project="DeepSpec EAGLE-3",
-        becomes="eagle3",
-        recognised_by="`Qwen3Eagle3Model`",
-        recognise=lambda config, names: architecture(config) == "Qwen3Eagle3Model",
-        translate=_deepspec,
-    ),
+    layout_of_class("Qwen3Eagle3Model", "deepspec-eagle3", "DeepSpec EAGLE-3", "eagle3", _deepspec),
 )

@@ -8,7 +8,7 @@ from typing import Any
 
 from algorithms.eagle3.foreign import DEFAULT_BASE, listed_layers, network
 from algorithms.exporting import header
-from algorithms.foreign import Case, ForeignError, ForeignLayout, architecture
+from algorithms.foreign import Case, ForeignError, layout_of_class
 from algorithms.peagle.export import FLAGS
 from algorithms.peagle.format import FORMAT
 
@@ -32,13 +32,4 @@ def _specforge(case: Case) -> dict[str, Any]:
     return content
 
 
-LAYOUTS = (
-    ForeignLayout(
-        name="specforge-peagle",
-        project="SpecForge P-EAGLE",
-        becomes="peagle",
-        recognised_by="`PEagleDraftModel`",
-        recognise=lambda config, names: architecture(config) == "PEagleDraftModel",
-        translate=_specforge,
-    ),
-)
+LAYOUTS = (layout_of_class("PEagleDraftModel", "specforge-peagle", "SpecForge P-EAGLE", "peagle", _specforge),)

@@ -14,16 +14,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-os.environ |= {
-    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
-    "VLLM_USE_V2_MODEL_RUNNER": "0",
-    "VLLM_CPU_KVCACHE_SPACE": "1",
-    "VLLM_CPU_OMP_THREADS_BIND": "nobind",
-    "OMP_NUM_THREADS": "1",
-    "VLLM_LOGGING_LEVEL": "ERROR",
-    "HF_HUB_OFFLINE": "1",
-    "VLLM_NO_USAGE_STATS": "1",
-}
+from tests.interop.one_process import ENVIRONMENT
+
+os.environ |= ENVIRONMENT
 
 import torch
 from torch import Tensor
