@@ -9,12 +9,13 @@ FILE receives one JSON line a step with upstream's own metrics, and at the end o
 
 import json
 import logging
-import resource
 import sys
 from pathlib import Path
 from typing import Any, TextIO
 
 import torch
+
+from harness.memory import peak_memory_bytes
 
 
 class Figures(logging.Handler):
@@ -71,7 +72,7 @@ def main() -> None:
 
         cli.setup_metric_logger = with_figures
         cli.main(TrainConfig.resolve(sys.argv[2:]))
-        figures.add({"peak_memory_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024})
+        figures.add({"peak_memory_bytes": peak_memory_bytes()})
 
 
 if __name__ == "__main__":

@@ -19,9 +19,10 @@ from harness.checkpoint.writing import FILES, write_checkpoint
 from harness.config import parse_settings, validate
 from harness.errors import UserError, run_command
 from harness.files import json_sha256, write_json
+from harness.memory import peak_memory_bytes
 from harness.progress import log
 from harness.provenance import collect
-from harness.training.loop import Run, keep_freed_memory, peak_memory_bytes, resume, train
+from harness.training.loop import Run, keep_freed_memory, resume, train
 from harness.training.settings import TrainSettings
 from harness.training.validation import Walk, walk_metrics
 from harness.training.warmstart import Start

@@ -4,7 +4,6 @@ Called by `python -m harness.training`. Master weights are float32; matrix produ
 """
 
 import ctypes
-import resource
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -183,8 +182,3 @@ def _release_now_and_then(step: int) -> None:
 
 def _libc() -> ctypes.CDLL:
     return ctypes.CDLL(None)
-
-
-def peak_memory_bytes() -> int:
-    """Largest resident size of this process so far."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
