@@ -1,5 +1,7 @@
 """Result files in, report and gates out."""
 
+from pathlib import Path
+
 
 rule settings:
     output:
@@ -25,7 +27,8 @@ rule report:
         measured=reported_files,
         settings="results/{target}/settings.json",
         sources="results/{target}/prompts/sources.json",
-        published=lambda wildcards: f"reproductions/{RUNS[wildcards.target].name}/published.yaml",
+        # The figures for other verifiers tell the order of size.
+        published=sorted(str(path) for path in Path("reproductions").glob("*/published.yaml")),
     output:
         touch("results/{target}/report/gates_met"),
     log:
