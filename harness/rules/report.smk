@@ -28,7 +28,9 @@ rule report:
         settings="results/{target}/settings.json",
         sources="results/{target}/prompts/sources.json",
         # The figures for other verifiers tell the order of size.
-        published=sorted(str(path) for path in Path("reproductions").glob("*/published.yaml")),
+        published=sorted(
+            str(path) for path in Path("reproductions").glob("*/published.yaml")
+        ),
     output:
         touch("results/{target}/report/gates_met"),
     log:
