@@ -12,10 +12,12 @@ from reports.collect import Run
 from reports.formats import Published
 from reports.names import benchmark_label
 from reports.rows import Results, Row, machine
-from reports.wording import written
+from reports.wording import duration, written
 
 ACCURACY, FLOORS = "_accuracy", ("test_threshold",)
-SPELLINGS = {"mtbench": "mt_bench", "mt-bench": "mt_bench"}
+GPU_HOURS = "training_gpu_hours"
+# Published costs of a training stand under the benchmark `training`; ours belong to no benchmark.
+SPELLINGS = {"mtbench": "mt_bench", "mt-bench": "mt_bench", "training": ""}
 
 
 @dataclass(frozen=True)
@@ -81,6 +83,8 @@ def _metric_of(run: Run, item: Published) -> str | None:
         return "acceptance_length"
     if item.metric in ("acceptance_rate_first_position", "acceptance_rate_per_position"):
         return "acceptance_rate_position_1"
+    if item.metric == GPU_HOURS:
+        return GPU_HOURS
     if item.metric == "speedup":
         levels = sorted(run.latency[run.reproduction.variants[0]].concurrency, key=int)
         level = held.get("concurrency", held.get("batch_size"))
@@ -101,6 +105,10 @@ def _beside(run: Run, results: Results, item: Published) -> Beside:
 
 
 def _why_absent(run: Run, item: Published, metric: str, benchmark: str) -> str:
+    if metric == GPU_HOURS:
+        took = run.training.get(item.algorithm)
+        where = machine(run.provenance["capture/manifest.json"])
+        return f"trained in {duration(took.seconds)} on {where}" if took else "not trained here"
     if benchmark not in {source.source for source in run.sources.sources}:
         return f"{benchmark_label(item.benchmark)} is no benchmark of this reproduction"
     level = metric.rpartition("_c")[2]
@@ -121,7 +129,7 @@ def _differs(run: Run, item: Published, row: Row) -> Iterator[str]:
         yield f"draft {held.get('draft', 'not named')} there, ours learnt from {run.manifest.rows:,} replies"
     if row.base in ("acceptance_length", "speedup", "acceptance_rate_position"):
         yield from _decoding(run, item, held)
-    if row.base == "speedup":
+    if row.base in ("speedup", GPU_HOURS):
         yield f"{held.get('hardware', 'hardware not stated')} there, {machine(run.provenance['capture/manifest.json'])}"
 
 

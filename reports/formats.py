@@ -281,6 +281,7 @@ class TrainingSummary(Part):
     peak_memory_bytes: float
     validation: dict[str, Any]
     draft_parameters: int
+    processes: int = 1
     longest_row_tokens: int | None = None
 
 

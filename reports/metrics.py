@@ -350,6 +350,9 @@ METRICS = {
         section="sampling",
     ),
     "training_seconds": Metric("Training time", "s", "Wall time of the optimisation.", better="lower"),
+    "training_gpu_hours": Metric(
+        "Training, GPU hours", "h", "Wall time of the optimisation times the GPUs it ran on.", better="lower"
+    ),
     "training_tokens": Metric("Training tokens", "tokens", "Tokens that the optimisation saw, all epochs together."),
     "training_peak_memory_bytes": Metric(
         "Training memory", "bytes", "Peak memory of the training process.", better="lower"

@@ -350,6 +350,8 @@ def _parity(run: Run, variant: str) -> Iterator[Figure]:
 def _training(run: Run, variant: str) -> Iterator[Figure]:
     summary = run.training[variant]
     yield Figure("training_seconds", "", summary.seconds, n=summary.steps)
+    if run.provenance[f"training/{variant}/summary.json"].hardware.gpus:
+        yield Figure("training_gpu_hours", "", summary.processes * summary.seconds / 3600, n=summary.steps)
     yield Figure("training_tokens", "", summary.tokens, n=summary.steps)
     yield Figure("training_peak_memory_bytes", "", summary.peak_memory_bytes)
     yield Figure("draft_parameters", "", summary.draft_parameters)

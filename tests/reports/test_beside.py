@@ -10,7 +10,7 @@ from reports.beside import all_beside, all_elsewhere, theirs_written
 from reports.collect import load_run
 from reports.formats import Published
 from reports.rows import make_rows
-from tests.reports.synthetic import ALGORITHM, NAME, REPRODUCTION, write_run
+from tests.reports.synthetic import ALGORITHM, NAME, REPRODUCTION, change, write_run
 
 ALIKE = {"k": 3, "temperature": 0.0, "engine": "vLLM", "max_output_tokens": 64}
 
@@ -54,6 +54,18 @@ def test_each_published_metric_has_its_row(results, changes, metric):
     assert found.ours.variant == ALGORITHM
 
 
+def test_the_gpu_hours_of_a_training_stand_beside_published_ones(results):
+    def on_two_gpus(summary):
+        summary |= {"seconds": 1800.0, "processes": 2}
+        summary["provenance"]["hardware"]["gpus"] = ["H100", "H100"]
+
+    change(results / f"training/{ALGORITHM}/summary.json", on_two_gpus)
+    published = {"metric": "training_gpu_hours", "benchmark": "training", "conditions": {"hardware": "4xH100"}}
+    (found,) = beside(results, item(**published))
+    assert (found.ours.value, found.ours.unit) == (1.0, "h")
+    assert any(said.startswith("4xH100 there, ") for said in found.differs)
+
+
 @pytest.mark.parametrize(
     ("changes", "why"),
     [
@@ -61,6 +73,10 @@ def test_each_published_metric_has_its_row(results, changes, metric):
         ({"benchmark": "HumanEval"}, "not run: HumanEval is no benchmark of this reproduction"),
         ({"benchmark": "MTBench"}, "not run: data.folder holds no mt_bench/"),
         ({"metric": "speedup", "conditions": {"concurrency": 64}}, "not run: concurrency 64 was not measured"),
+        (
+            {"metric": "training_gpu_hours", "benchmark": "training"},
+            "not run: trained in 3 min 12 s on 2 cores of Example CPU 3000, 23 GiB memory, no GPU",
+        ),
     ],
 )
 def test_a_figure_without_a_counterpart_says_why(results, changes, why):
