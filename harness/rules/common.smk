@@ -20,8 +20,12 @@ from harness.workflow import (
 
 own_python_first()
 
-# A step that computes takes the whole machine: its speed is measured, or it fills the cores anyway.
-ALL_CORES = workflow.cores or 1
+# A step whose speed is measured, or that fills the cores anyway, has the machine alone. The profile has 2 of `timed`.
+ALL_CORES, ALONE = workflow.cores or 1, 2
+# Steps that read results and think: two of them may share the machine, but with no step of the first kind. They wait
+# until those are through: variants are then timed close to each other, and no core is idle beside a single one.
+HALF_OF_CORES, SHARED = max(1, ALL_CORES // 2), 1
+FIRST = 1
 
 try:
     if config:

@@ -36,7 +36,7 @@ rule judge:
     benchmark:
         "results/{target}/benchmarks/gate.tsv"
     resources:
-        timed=1,
+        timed=SHARED,
         mem_mb=4000,
         disk_mb=10,
         runtime=30,

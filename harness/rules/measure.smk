@@ -17,9 +17,10 @@ rule measure:
         "logs/{target}/measure/{variant}.log",
     benchmark:
         "results/{target}/benchmarks/measure/{variant}.tsv"
+    priority: FIRST
     threads: ALL_CORES
     resources:
-        timed=1,
+        timed=ALONE,
         gpu=engine_gpus,
         mem_mb=needs("memory_gb", 1000),
         disk_mb=500,
@@ -48,7 +49,7 @@ rule match:
     benchmark:
         "results/{target}/benchmarks/match/{variant}.tsv"
     resources:
-        timed=1,
+        timed=SHARED,
         mem_mb=2000,
         disk_mb=10,
         runtime=30,
@@ -77,9 +78,9 @@ rule parity:
         "logs/{target}/parity/{algorithm}.log",
     benchmark:
         "results/{target}/benchmarks/parity/{algorithm}.tsv"
-    threads: ALL_CORES
+    threads: HALF_OF_CORES
     resources:
-        timed=1,
+        timed=SHARED,
         gpu=engine_gpus,
         mem_mb=needs("memory_gb", 1000),
         disk_mb=10,
@@ -108,9 +109,9 @@ rule lossless:
         "logs/{target}/lossless/{variant}.log",
     benchmark:
         "results/{target}/benchmarks/lossless/{variant}.tsv"
-    threads: ALL_CORES
+    threads: HALF_OF_CORES
     resources:
-        timed=1,
+        timed=SHARED,
         gpu=engine_gpus,
         mem_mb=needs("memory_gb", 1000),
         disk_mb=10,
@@ -141,9 +142,10 @@ rule sweep:
         "results/{target}/benchmarks/sweep/{variant}_k{draft_tokens}.tsv"
     wildcard_constraints:
         draft_tokens="[0-9]+",
+    priority: FIRST
     threads: ALL_CORES
     resources:
-        timed=1,
+        timed=ALONE,
         gpu=engine_gpus,
         mem_mb=needs("memory_gb", 1000),
         disk_mb=100,
@@ -171,9 +173,10 @@ rule verification:
         "logs/{target}/verification.log",
     benchmark:
         "results/{target}/benchmarks/verification.tsv"
+    priority: FIRST
     threads: ALL_CORES
     resources:
-        timed=1,
+        timed=ALONE,
         gpu=engine_gpus,
         mem_mb=needs("memory_gb", 1000),
         disk_mb=100,
@@ -202,7 +205,7 @@ rule speed:
     benchmark:
         "results/{target}/benchmarks/speed/{variant}.tsv"
     resources:
-        timed=1,
+        timed=SHARED,
         mem_mb=2000,
         disk_mb=10,
         runtime=10,

@@ -8,9 +8,10 @@ rule verifier:
         "logs/{model}/verifier.log",
     benchmark:
         "results/benchmarks/verifier_{model}.tsv"
+    priority: FIRST
     threads: ALL_CORES
     resources:
-        timed=1,
+        timed=ALONE,
         mem_mb=needs("memory_gb", 1000),
         disk_mb=disk_mb("verifier"),
         runtime=minutes("verifier", 30),
@@ -35,7 +36,7 @@ rule prompts:
     benchmark:
         "results/{target}/benchmarks/prompts.tsv"
     resources:
-        timed=1,
+        timed=ALONE,
         mem_mb=4000,
         disk_mb=2000,
         runtime=120,
@@ -61,9 +62,10 @@ rule capture:
         "logs/{target}/capture.log",
     benchmark:
         "results/{target}/benchmarks/capture.tsv"
+    priority: FIRST
     threads: ALL_CORES
     resources:
-        timed=1,
+        timed=ALONE,
         gpu=engine_gpus,
         mem_mb=needs("memory_gb", 1000),
         disk_mb=disk_mb("capture"),

@@ -12,9 +12,10 @@ rule quantise:
         "results/benchmarks/quantise_{model}_{scheme}.tsv"
     wildcard_constraints:
         scheme="int8|fp8",
+    priority: FIRST
     threads: ALL_CORES
     resources:
-        timed=1,
+        timed=ALONE,
         mem_mb=needs("memory_gb", 1000),
         disk_mb=needs("disk_gb", 1000),
         runtime=120,
@@ -39,7 +40,7 @@ rule redirect:
     benchmark:
         "results/{target}/benchmarks/redirect/{variant}.tsv"
     resources:
-        timed=1,
+        timed=SHARED,
         mem_mb=2000,
         disk_mb=10,
         runtime=5,

@@ -11,7 +11,7 @@ rule settings:
     benchmark:
         "results/{target}/benchmarks/settings.tsv"
     resources:
-        timed=1,
+        timed=SHARED,
         mem_mb=500,
         disk_mb=1,
         runtime=5,
@@ -38,7 +38,7 @@ rule report:
     benchmark:
         "results/{target}/benchmarks/report.tsv"
     resources:
-        timed=1,
+        timed=SHARED,
         mem_mb=4000,
         disk_mb=100,
         runtime=30,

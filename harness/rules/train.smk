@@ -15,9 +15,10 @@ rule train:
         "logs/{target}/train/{algorithm}.log",
     benchmark:
         "results/{target}/benchmarks/train/{algorithm}.tsv"
+    priority: FIRST
     threads: ALL_CORES
     resources:
-        timed=1,
+        timed=ALONE,
         gpu=one_gpu,
         mem_mb=needs("memory_gb", 1000),
         disk_mb=disk_mb("train", "algorithm"),
@@ -47,7 +48,7 @@ rule lint:
     benchmark:
         "results/{target}/benchmarks/lint/{algorithm}.tsv"
     resources:
-        timed=1,
+        timed=SHARED,
         mem_mb=4000,
         disk_mb=10,
         runtime=30,

@@ -1,6 +1,5 @@
 """The DAG as a person meets it: targets, dry runs, what runs again after a change, failures, kills."""
 
-import itertools
 import os
 import re
 import resource
@@ -79,9 +78,14 @@ def test_every_step_runs_once_and_then_nothing_is_left_to_do(finished_toy: Toy):
     assert finished_toy.jobs("reproduce_toy") == ALL - {"verifier"}, "the verifier is shared by both scales"
 
 
-def test_no_two_timed_steps_ran_at_once_although_there_were_cores(finished_toy: Toy):
+def test_a_timed_step_had_the_machine_alone_although_there_were_cores(finished_toy: Toy):
     rows = sorted(finished_toy.ran(), key=lambda row: row["started"])
-    assert all(first["ended"] <= second["started"] for first, second in itertools.pairwise(rows))
+    alone = [row for row in rows if row["step"] not in SHARING]
+    assert len(alone) > 5
+    for step in alone:
+        assert all(
+            other is step or other["ended"] <= step["started"] or step["ended"] <= other["started"] for other in rows
+        )
 
 
 def test_every_step_leaves_its_log_and_its_benchmark(finished_toy: Toy):
@@ -93,6 +97,8 @@ def test_every_step_leaves_its_log_and_its_benchmark(finished_toy: Toy):
     assert {"capture.tsv", "report.tsv", "prompts.tsv"} <= {path.name for path in costs.iterdir()}
 
 
+# Steps that only read results: two may run at once.
+SHARING = {"lint", "lossless", "match", "parity", "reports", "speed"}
 REPRODUCTION = "reproductions/toy/reproduction.yaml"
 EIGHT_BITS = "baselines:\n", "quantised: {scheme: int8, algorithms: [eagle3]}\nbaselines:\n"
 SPEED = "evaluate:\n", "evaluate:\n  speed: {draft_tokens: {eagle3: [1, 2, 3]}, requests: 4, concurrency: [1]}\n"
