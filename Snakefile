@@ -1,6 +1,6 @@
 """Targets: `reproduce_<name>` for every folder under reproductions/, with `_smoke` or `_mini` where it has that section;
 `plan_<name>` says what it takes; `gate_<name>` judges that run against its committed baseline, `gate` every run that
-has one.
+has one; `nightly` runs every miniature.
 
 Run from the repository root, for example `snakemake --cores all reproduce_smollm2_135m`. The steps are in harness/rules/;
 profiles/default/ is read by itself. Without a target it prints the targets.
@@ -32,7 +32,7 @@ rule help:
                     f"reproduce_{target}, plan_{target}, gate_{target}"
                     for target in RUNS
                 ),
-                "gate",
+                "gate, nightly",
             ]
         ),
     shell:

@@ -1,4 +1,4 @@
-"""What a person asks for: `reproduce_<name>` and `plan_<name>`; included last, for the check of what is asked for."""
+"""What a person asks for: `reproduce_<name>`, `plan_<name>`, `nightly`; last, for the check of what is asked for."""
 
 for target, run in RUNS.items():
 
@@ -17,6 +17,16 @@ for target, run in RUNS.items():
             of=f"{run.name} --scale {run.scale}",
         shell:
             "python -m harness.plan {params.of} 2>&1 | tee {log:q}"
+
+
+# Every family's miniature, one after another.
+rule nightly:
+    input:
+        [
+            f"results/{target}/report/gates_met"
+            for target, run in RUNS.items()
+            if run.scale == "mini"
+        ],
 
 
 refuse_unknown_targets()

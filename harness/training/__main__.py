@@ -135,7 +135,10 @@ def _prepare(arguments: argparse.Namespace, settings: TrainSettings, knobs: Draf
 def _export(run: Run, out: Path, verifier: Path) -> None:
     content, tensors = run.algorithm.export(run.draft)
     floats = {name: t.to(torch.bfloat16) if t.is_floating_point() else t for name, t in tensors.items()}
-    architectures = load_weights(verifier).config.get("architectures", [])
+    config = load_weights(verifier).config
+    kind, theirs = content["transformer_layer_config"]["model_type"], config.get("model_type")
+    log(f"layers of the draft: {kind}, of the verifier: {theirs}; so it is meant, vLLM has {kind} for this draft")
+    architectures = config.get("architectures", [])
     write_checkpoint(out, content, floats, verifier.as_posix(), architectures)
 
 

@@ -15,6 +15,7 @@ from harness.sections.verifier import MiniatureVerifier
 from harness.verifiers.miniature.copying import start_with_copying
 from harness.verifiers.miniature.corpus import conversations
 from harness.verifiers.miniature.documents import Document, batches, documents
+from harness.verifiers.miniature.experts import register_experts
 from harness.verifiers.miniature.families import FAMILIES, model_config
 from harness.verifiers.miniature.tokenizer import train_tokenizer
 
@@ -40,7 +41,10 @@ def build(verifier: MiniatureVerifier, folder: Path) -> None:
     torch.manual_seed(verifier.seed)
     # At this size plain attention takes half the time of the fused kernel's backward pass.
     model = AutoModelForCausalLM.from_config(
-        model_config(family, VOCABULARY, ids), dtype=torch.float32, attn_implementation="eager"
+        model_config(family, VOCABULARY, ids),
+        dtype=torch.float32,
+        attn_implementation="eager",
+        experts_implementation=register_experts(),
     )
     log(f"{verifier.id}: {sum(p.numel() for p in model.parameters()) / 1e6:.1f} million parameters")
     start_with_copying(model, verifier.seed)

@@ -48,7 +48,8 @@ class FakeServer:
 def _json_reply(scripted: Scripted, body: dict) -> dict:
     ids = scripted.token_ids if scripted.token_ids is not None else list(range(10, 10 + len(scripted.tokens)))
     pairs = scripted.top_logprobs or [[(token, -0.1), (0, -3.0)] for token in ids]
-    logprobs = {
+    is_chat = "messages" in body
+    chat_logprobs = {
         "content": [
             {
                 "token": f"token_id:{token}",
@@ -59,9 +60,9 @@ def _json_reply(scripted: Scripted, body: dict) -> dict:
             for token, text, top in zip(ids, scripted.tokens, pairs, strict=True)
         ]
     }
+    logprobs = chat_logprobs if is_chat else {"top_logprobs": [{f"token_id:{t}": p for t, p in top} for top in pairs]}
     text = None if scripted.content_is_null else "".join(scripted.tokens)
     prompt_ids, message = scripted.prompt_token_ids, {"role": "assistant", "content": text}
-    is_chat = "messages" in body
     said = {"message": message | {"reasoning": scripted.reasoning}} if is_chat else {"text": text}
     return {
         "id": "x",

@@ -53,9 +53,12 @@ class Engine:
         self.fake.metrics_text = counters_text(
             drafts=self.replies * len(STEPS), draft_tokens=self.replies * len(STEPS) * K, per_position=accepted
         )
+        asked = body.get("messages")
         return Scripted(
             chunks=[["#### "], ["4", " ", "!"], ["."]],
-            prompt_token_ids=prompt_token_ids(self.tokenizer, body["messages"]),
+            prompt_token_ids=prompt_token_ids(self.tokenizer, asked)
+            if asked
+            else self.tokenizer(body["prompt"]).input_ids,
             spec={"per_step_accepted": STEPS, "per_step_drafted": [K] * len(STEPS)},
         )
 
@@ -125,6 +128,20 @@ def test_replies_acceptance_and_accuracy_of_one_variant(world, monkeypatch):
     assert "not_run" in accuracy["gsm8k"]
     for name in ("server.json", "acceptance.json", "accuracy.json"):
         assert json.loads((world.out / name).read_text())["provenance"]["scale"] == "smoke"
+
+
+def test_prompts_that_the_client_renders_go_as_texts_to_the_other_route(world, monkeypatch):
+    without_latency(monkeypatch)
+    run(world, serve=SETTINGS["serve"] | {"chat_template": "client"})
+    assert set(world.engine.fake.paths) == {"/v1/completions"}
+    ids = {row["id"]: prompt_token_ids(world.engine.tokenizer, row["messages"]) for row in ROWS}
+    rows = read_jsonl(world.out / "replies.jsonl")
+    assert {row["id"]: row["prompt_token_ids"] for row in rows} == ids
+    assert all(row["top_logprobs"][0] == [[10, -0.1], [0, -3.0]] for row in rows)
+    assert all(row["spec"]["accepted_per_step"] == STEPS for row in rows)
+    assert {row["id"] for row in read_jsonl(world.out / "samples.jsonl")} == {"word_problems-0", "instructions-0"}
+    accuracy = json.loads((world.out / "accuracy.json").read_text())["tasks"]
+    assert (accuracy["word_problems"]["strict"], accuracy["word_problems"]["n"]) == (1.0, 2)
 
 
 def two_turns(world, monkeypatch):

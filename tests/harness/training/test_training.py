@@ -210,6 +210,7 @@ def test_a_training_goes_on_from_a_checkpoint_and_says_so(place):
     done = run(place, "second", settings_)
     assert done.returncode == 0, done.stderr
     assert "going on from first/draft; starting anew: nothing" in done.stdout + done.stderr
+    assert "layers of the draft: llama, of the verifier: llama" in done.stdout + done.stderr
     first, second = (read_jsonl(place / f"{name}/state/metrics.jsonl")[0]["loss"] for name in ("first", "second"))
     assert second < first, "the first step already reads trained weights"
 

@@ -72,6 +72,14 @@ def test_p_eagle_goes_on_from_eagle3_with_a_new_mask_and_from_itself_with_its_ow
     assert torch.equal(first.embed_tokens.weight, second.embed_tokens.weight)
 
 
+def test_fused_projections_are_refused_by_name_and_not_skipped(tmp_path, verifier):
+    _, start = start_of(tmp_path, verifier)
+    parts = [start.tensors.pop(f"layers.0.self_attn.{part}_proj.weight") for part in "qkv"]
+    start.tensors["layers.0.self_attn.qkv_proj.weight"] = torch.cat(parts)
+    with pytest.raises(UserError, match=r"has layers\.0\.self_attn\.qkv_proj\.weight, this draft has not\. Fix: "):
+        start.give(EAGLE3, toy.random_draft(verifier))
+
+
 def test_a_checkpoint_that_is_not_there_is_one_line(verifier):
     with pytest.raises(UserError, match="no such folder"):
         Start("results/nowhere", toy.VOCABULARY)
