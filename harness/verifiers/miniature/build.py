@@ -1,8 +1,15 @@
 """Trains a miniature verifier and leaves it in a folder in Hugging Face layout, as a downloaded model would be.
 
 Called by `harness.verifiers.sources`. One pass over text made from the seed; the same seed gives the same text.
+
+Two threads take half of every batch each: at this size the threads inside an operation cost more than they bring. A
+gradient is then a sum of two, the same in either order, so that a seed gives the same model every time.
 """
 
+import math
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +22,6 @@ from harness.sections.verifier import MiniatureVerifier
 from harness.verifiers.miniature.copying import start_with_copying
 from harness.verifiers.miniature.corpus import conversations
 from harness.verifiers.miniature.documents import Document, batches, documents
-from harness.verifiers.miniature.experts import register_experts
 from harness.verifiers.miniature.families import FAMILIES, model_config
 from harness.verifiers.miniature.tokenizer import train_tokenizer
 
@@ -27,6 +33,7 @@ SHARES = {"problems": 0.55, "instructions": 0.1, "calculations": 0.33, "repetiti
 TOKENIZER_CONVERSATIONS = 2000
 MEAN_TOKENS = 100  # of a conversation, 87 to 114 by family, to know how many make up `training_tokens`
 MUON_RATE, ADAM_RATE, WARMUP_SHARE = 1e-2, 4e-3, 0.05
+HALVES = 2
 
 
 def build(verifier: MiniatureVerifier, folder: Path) -> None:
@@ -41,10 +48,7 @@ def build(verifier: MiniatureVerifier, folder: Path) -> None:
     torch.manual_seed(verifier.seed)
     # At this size plain attention takes half the time of the fused kernel's backward pass.
     model = AutoModelForCausalLM.from_config(
-        model_config(family, VOCABULARY, ids),
-        dtype=torch.float32,
-        attn_implementation="eager",
-        experts_implementation=register_experts(),
+        model_config(family, VOCABULARY, ids), dtype=torch.float32, attn_implementation="eager"
     )
     log(f"{verifier.id}: {sum(p.numel() for p in model.parameters()) / 1e6:.1f} million parameters")
     start_with_copying(model, verifier.seed)
@@ -63,45 +67,67 @@ def train(model: Any, rows: list[Document], verifier: MiniatureVerifier) -> None
     packs = list(batches(rows, verifier.tokens_per_step, verifier.seed))
     optimizers = _optimizers(model)
     model.train()
-    with meter(f"{verifier.id}: training", sum(ids.numel() for ids, _ in packs), "tokens") as bar:
+    with _halves() as pool, meter(f"{verifier.id}: training", sum(ids.numel() for ids, _ in packs), "tokens") as bar:
         for step, (ids_BS, said_BS) in enumerate(packs):
-            done = step / len(packs)
-            share = min((step + 1) / max(1, WARMUP_SHARE * len(packs)), 1.02 - done)
-            loss = _loss(model, ids_BS, said_BS)
-            if not loss.isfinite():
+            share = min((step + 1) / max(1, WARMUP_SHARE * len(packs)), 1.02 - step / len(packs))
+            parts = [(model, ids_BS[i::HALVES], said_BS[i::HALVES], said_BS.sum()) for i in range(HALVES)]
+            loss = sum(pool.map(lambda part: _learn(*part), parts))
+            if not math.isfinite(loss):
                 raise UserError(f"verifier {verifier.id}: the loss is not finite at step {step}. Fix: another seed")
-            loss.backward()
             nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-            for optimizer, rate in optimizers:
-                for group in optimizer.param_groups:
-                    group["lr"] = rate * share
-                optimizer.step()
-                optimizer.zero_grad()
-            bar.advance(ids_BS.numel(), f"loss {loss.item():.3f}")
+            list(pool.map(lambda pair, share=share: _move(*pair, share), optimizers))
+            bar.advance(ids_BS.numel(), f"loss {loss:.3f}")
+
+
+@contextmanager
+def _halves() -> Iterator[ThreadPoolExecutor]:
+    """Threads for the halves of a batch; inside an operation there is one each."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        with ThreadPoolExecutor(HALVES, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+            yield pool
+    finally:
+        torch.set_num_threads(threads)
+
+
+def _learn(model: Any, ids_BS: "Tensor", said_BS: "Tensor", said: "Tensor") -> float:
+    """Add the gradient of this part of a batch that says `said` tokens in all; returns its share of the loss."""
+    if not len(ids_BS):
+        return 0.0
+    loss = _loss(model, ids_BS, said_BS) / said
+    loss.backward()
+    return loss.item()
+
+
+def _move(optimizer: torch.optim.Optimizer, rate: float, share: float) -> None:
+    for group in optimizer.param_groups:
+        group["lr"] = rate * share
+    optimizer.step()
+    optimizer.zero_grad()
 
 
 def _loss(model: Any, ids_BS: "Tensor", said_BS: "Tensor") -> "Tensor":
-    """Mean cross-entropy of what the assistant says. Padding is on the right: a causal mask alone keeps it away."""
+    """Cross-entropy of what the assistant says, summed. Padding is on the right: a causal mask alone keeps it away."""
     with torch.autocast("cpu", torch.bfloat16):
         state_BSH = model.model(input_ids=ids_BS[:, :-1], use_cache=False).last_hidden_state
         logits_RV = model.lm_head(state_BSH[said_BS[:, 1:]])
-    return nn.functional.cross_entropy(logits_RV.float(), ids_BS[:, 1:][said_BS[:, 1:]])
+    return nn.functional.cross_entropy(logits_RV.float(), ids_BS[:, 1:][said_BS[:, 1:]], reduction="sum")
 
 
 def _optimizers(model: Any) -> list[tuple[torch.optim.Optimizer, float]]:
-    """Muon for the matrices of the layers, AdamW for tables, experts and vectors, each with its full rate."""
+    """Muon for the matrices of the layers, half of them each; AdamW for tables, experts, vectors. With full rates."""
     named = dict(model.named_parameters())
-    matrices = {name for name, p in named.items() if p.dim() == 2 and "embed" not in name and "head" not in name}
+    matrices = sorted(name for name, p in named.items() if p.dim() == 2 and "embed" not in name and "head" not in name)
     others = [p for name, p in named.items() if name not in matrices]
-    return [
-        (
-            torch.optim.Muon(
-                [named[name] for name in sorted(matrices)],
-                lr=MUON_RATE,
-                weight_decay=0.0,
-                adjust_lr_fn="match_rms_adamw",
-            ),
-            MUON_RATE,
-        ),
-        (torch.optim.AdamW(others, lr=ADAM_RATE, betas=(0.9, 0.95), weight_decay=0.0, fused=True), ADAM_RATE),
+    muons = [
+        torch.optim.Muon(
+            [named[name] for name in matrices[i::HALVES]],
+            lr=MUON_RATE,
+            weight_decay=0.0,
+            adjust_lr_fn="match_rms_adamw",
+        )
+        for i in range(HALVES)
     ]
+    adam = torch.optim.AdamW(others, lr=ADAM_RATE, betas=(0.9, 0.95), weight_decay=0.0, fused=True)
+    return [*((muon, MUON_RATE) for muon in muons), (adam, ADAM_RATE)]
