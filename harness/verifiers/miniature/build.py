@@ -10,6 +10,7 @@ import math
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -70,12 +71,12 @@ def train(model: Any, rows: list[Document], verifier: MiniatureVerifier) -> None
     with _halves() as pool, meter(f"{verifier.id}: training", sum(ids.numel() for ids, _ in packs), "tokens") as bar:
         for step, (ids_BS, said_BS) in enumerate(packs):
             share = min((step + 1) / max(1, WARMUP_SHARE * len(packs)), 1.02 - step / len(packs))
-            parts = [(model, ids_BS[i::HALVES], said_BS[i::HALVES], said_BS.sum()) for i in range(HALVES)]
-            loss = sum(pool.map(lambda part: _learn(*part), parts))
+            parts = [(ids_BS[i::HALVES], said_BS[i::HALVES]) for i in range(HALVES)]
+            loss = sum(pool.map(partial(_learn, model, said_BS.sum()), *zip(*parts, strict=True)))
             if not math.isfinite(loss):
                 raise UserError(f"verifier {verifier.id}: the loss is not finite at step {step}. Fix: another seed")
             nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-            list(pool.map(lambda pair, share=share: _move(*pair, share), optimizers))
+            list(pool.map(partial(_move, share), *zip(*optimizers, strict=True)))
             bar.advance(ids_BS.numel(), f"loss {loss:.3f}")
 
 
@@ -91,8 +92,8 @@ def _halves() -> Iterator[ThreadPoolExecutor]:
         torch.set_num_threads(threads)
 
 
-def _learn(model: Any, ids_BS: "Tensor", said_BS: "Tensor", said: "Tensor") -> float:
-    """Add the gradient of this part of a batch that says `said` tokens in all; returns its share of the loss."""
+def _learn(model: Any, said: "Tensor", ids_BS: "Tensor", said_BS: "Tensor") -> float:
+    """Add the gradient of a part of a batch that says `said` tokens in all; returns its share of the loss."""
     if not len(ids_BS):
         return 0.0
     loss = _loss(model, ids_BS, said_BS) / said
@@ -100,7 +101,7 @@ def _learn(model: Any, ids_BS: "Tensor", said_BS: "Tensor", said: "Tensor") -> f
     return loss.item()
 
 
-def _move(optimizer: torch.optim.Optimizer, rate: float, share: float) -> None:
+def _move(share: float, optimizer: torch.optim.Optimizer, rate: float) -> None:
     for group in optimizer.param_groups:
         group["lr"] = rate * share
     optimizer.step()

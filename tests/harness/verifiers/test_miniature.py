@@ -179,6 +179,8 @@ def test_a_short_training_leaves_a_folder_that_drafts_can_use(family: str, tmp_p
         source="miniature", id=f"specproof/{family}", family=family, training_tokens=10_000, tokens_per_step=2048
     )
     build(verifier, tmp_path)
+    build(verifier, tmp_path / "again")
+    assert (tmp_path / "model.safetensors").read_bytes() == (tmp_path / "again" / "model.safetensors").read_bytes()
     weights = load_weights(tmp_path)
     assert json.loads((tmp_path / "config.json").read_text())["model_type"] == family
     assert weights.embedding_VH.shape == weights.head_VH.shape == (1024, 128)
