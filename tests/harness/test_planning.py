@@ -201,3 +201,10 @@ def test_a_plan_that_takes_more_disk_than_the_recipe_asks_for_is_said():
         console = Console(width=WIDTH, file=StringIO())
         show(_changed(run, "needs", disk_gb=disk_gb), console)
         assert ("more than the 100 GB that the recipe asks for" in console.file.getvalue()) == said
+
+
+@pytest.mark.parametrize("name", [name for name, run in load_all().items() if run.scale == "mini"])
+def test_a_miniature_is_planned_to_take_minutes(name: str):
+    planned = plan_of(load_all()[name])
+    assert 100 < planned.step("verifier").hours * 3600 < 150
+    assert planned.device_hours * 60 < 12
