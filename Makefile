@@ -1,10 +1,12 @@
 # `make reproduce` and `make test` set up everything first, from nothing. Second runs reuse what is there.
 #   NAME=smollm2_135m   the reproduction, a folder under reproductions/      SMOKE=1 MINI=1   its small version, its miniature
 #   BACKEND=cpu|cuda    which lock under requirements/                       PYTHON=...       the interpreter to build with
+#   CLUSTER=slurm|kubernetes   adds Snakemake's plugin for that cluster
 
 NAME ?= smollm2_135m
 BACKEND ?= cpu
 PYTHON ?=
+CLUSTER ?=
 SMOKE ?=
 MINI ?=
 ARGS ?=
@@ -13,10 +15,14 @@ SCALE := $(if $(filter-out 0,$(SMOKE)),smoke,$(if $(filter-out 0,$(MINI)),mini,f
 TARGET := reproduce_$(NAME)$(filter-out _full,_$(SCALE))
 RUN := $(VENV)/bin/python
 LOCKS := $(addprefix requirements/,install.sh $(BACKEND).lock torch-cpu.txt uv.txt verifier.txt)
+CLUSTERS := slurm kubernetes
+ifneq ($(filter-out $(CLUSTERS),$(CLUSTER)),)
+$(error CLUSTER=$(CLUSTER): no such cluster. Fix: use one of $(CLUSTERS))
+endif
 export BACKEND
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 
-.PHONY: help setup doctor plan reproduce smoke test test-slow test-all lint lock
+.PHONY: help setup doctor plan reproduce smoke test test-slow test-all test-slurm test-kubernetes lint lock
 .NOTPARALLEL:
 
 help:
@@ -24,12 +30,17 @@ help:
 	@echo 'make plan [NAME=...]                             what it takes, step by step'
 	@echo 'make smoke                                       the same in small'
 	@echo 'make test | test-slow | test-all [ARGS=...]      set up, then the tests'
+	@echo 'make test-slurm | test-kubernetes                the profiles of clusters, on this machine'
 	@echo 'make setup | doctor | lint | lock                environment, its check, static checks, new locks'
 
-setup: $(VENV)/.ready
+setup: $(VENV)/.ready $(CLUSTER:%=$(VENV)/.ready-%)
 
 $(VENV)/.ready: $(LOCKS)
 	@sh requirements/install.sh $(BACKEND) $(VENV) $(PYTHON)
+	@touch $@
+
+$(CLUSTERS:%=$(VENV)/.ready-%): $(VENV)/.ready-%: requirements/%.txt $(VENV)/.ready
+	@$(RUN) -m uv pip install --quiet --python $(RUN) --no-deps --require-hashes -r $<
 	@touch $@
 
 # A lock that is named wrongly is a mistake of the caller: install.sh says which names there are.
@@ -61,6 +72,13 @@ test-slow: setup
 test-all: setup
 	$(RUN) -m pytest -m 'slow or not slow' $(ARGS)
 
+# With SLURM (apt-get install slurm-wlm munge), which is started on this machine alone and stopped at the end.
+test-slurm: setup $(VENV)/.ready-slurm
+	$(RUN) -m pytest -m cluster tests/clusters/test_slurm.py $(ARGS)
+
+test-kubernetes: setup $(VENV)/.ready-kubernetes
+	$(RUN) -m pytest -m cluster tests/clusters/test_kubernetes.py $(ARGS)
+
 lint: setup
 	$(RUN) -m ruff check .
 	$(RUN) -m ruff format --check .
@@ -73,3 +91,5 @@ lock: setup
 		--override overrides.txt cpu.in -o cpu.lock
 	cd requirements && ../$(RUN) -m uv pip compile --quiet --upgrade --generate-hashes --python-version 3.11 \
 		--python-platform x86_64-unknown-linux-gnu cuda.in -o cuda.lock
+	cd requirements && for cluster in $(CLUSTERS); do ../$(RUN) -m uv pip compile --quiet --generate-hashes --no-deps \
+		--python-version 3.11 $$cluster.in -o $$cluster.txt; done

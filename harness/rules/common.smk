@@ -10,6 +10,7 @@ from harness.errors import USER_ERROR_EXIT_CODE, UserError
 from harness.codeversion import versions
 from harness.planning import planned_disk_mb, planned_minutes
 from harness.preflight import require
+from harness.serving.environment import is_cpu_build
 from harness.workflow import (
     advice_on_failure,
     asked_targets,
@@ -21,10 +22,10 @@ from harness.workflow import (
 own_python_first()
 
 # A step whose speed is measured, or that fills the cores anyway, has the machine alone. The profile has 2 of `timed`.
-ALL_CORES, ALONE = workflow.cores or 1, 2
+ALONE = 2
 # Steps that read results and think: two of them may share the machine, but with no step of the first kind. They wait
 # until those are through: variants are then timed close to each other, and no core is idle beside a single one.
-HALF_OF_CORES, SHARED = max(1, ALL_CORES // 2), 1
+SHARED = 1
 FIRST = 1
 
 try:
@@ -51,7 +52,10 @@ def refuse_unknown_targets():
 
 
 def refuse_what_cannot_run():
-    """End the run before its first job where this machine is too small for one of its targets."""
+    """End the run before its first job where this machine is too small for one of its targets; a cluster's nodes are
+    not looked at from here: its scheduler says what none of them has."""
+    if not workflow.local_exec:
+        return
     jobs = [job for job in workflow.dag.needrun_jobs() if "gpu" in job.rule.resources]
     try:
         for target in sorted({job.wildcards.target for job in jobs}):
@@ -90,6 +94,16 @@ def needs(field, factor=1):
     return amount
 
 
+def all_cores(wildcards):
+    """All of the machine; of a cluster, what the reproduction asks for."""
+    on_cluster = workflow.resource_settings.nodes is not None
+    return needs("cores")(wildcards) if on_cluster else workflow.cores
+
+
+def half_of_cores(wildcards):
+    return max(1, all_cores(wildcards) // 2)
+
+
 def minutes(step, least, *names):
     """Time limit of a step: twice what is planned, and at least `least`."""
 
@@ -100,14 +114,16 @@ def minutes(step, least, *names):
     return amount
 
 
-def one_gpu(wildcards):
-    return min(1, RUNS[wildcards.target].needs.gpus)
-
-
 def engine_gpus(wildcards):
-    """GPUs that hold the verifier together."""
+    """GPUs that hold the verifier together; vLLM's CUDA build takes some though the recipe could do without."""
     run = RUNS[wildcards.target]
-    return run.serve.tensor_parallel_size if run.needs.gpus else 0
+    return (
+        0 if is_cpu_build() and not run.needs.gpus else run.serve.tensor_parallel_size
+    )
+
+
+def one_gpu(wildcards):
+    return min(1, engine_gpus(wildcards))
 
 
 def disk_mb(step, *names):

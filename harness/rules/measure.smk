@@ -18,7 +18,7 @@ rule measure:
     benchmark:
         "results/{target}/benchmarks/measure/{variant}.tsv"
     priority: FIRST
-    threads: ALL_CORES
+    threads: all_cores
     resources:
         timed=ALONE,
         gpu=engine_gpus,
@@ -32,7 +32,8 @@ rule measure:
         verifier=verifier_folder,
     shell:
         """
-        python -m harness.evaluation measure --settings {params.settings:q} --variant {wildcards.variant} \
+        python -m harness.gpus {resources.gpu} \
+            python -m harness.evaluation measure --settings {params.settings:q} --variant {wildcards.variant} \
             --model {params.served:q} --verifier {params.verifier:q} --prompts {input.prompts:q} \
             --out results/{wildcards.target}/measured/{wildcards.variant} >{log:q} 2>&1
         """
@@ -78,7 +79,7 @@ rule parity:
         "logs/{target}/parity/{algorithm}.log",
     benchmark:
         "results/{target}/benchmarks/parity/{algorithm}.tsv"
-    threads: HALF_OF_CORES
+    threads: half_of_cores
     resources:
         timed=SHARED,
         gpu=engine_gpus,
@@ -91,7 +92,8 @@ rule parity:
         verifier=verifier_folder,
     shell:
         """
-        python -m harness.evaluation parity --settings {params.settings:q} \
+        python -m harness.gpus {resources.gpu} \
+            python -m harness.evaluation parity --settings {params.settings:q} \
             --draft results/{wildcards.target}/drafts/{wildcards.algorithm} --verifier {params.verifier:q} \
             --measured results/{wildcards.target}/measured/{wildcards.algorithm} --training {input.training:q} \
             --prompts {input.prompts:q} --out {output:q} >{log:q} 2>&1
@@ -109,7 +111,7 @@ rule lossless:
         "logs/{target}/lossless/{variant}.log",
     benchmark:
         "results/{target}/benchmarks/lossless/{variant}.tsv"
-    threads: HALF_OF_CORES
+    threads: half_of_cores
     resources:
         timed=SHARED,
         gpu=engine_gpus,
@@ -122,7 +124,8 @@ rule lossless:
         verifier=verifier_folder,
     shell:
         """
-        python -m harness.evaluation lossless --settings {params.settings:q} \
+        python -m harness.gpus {resources.gpu} \
+            python -m harness.evaluation lossless --settings {params.settings:q} \
             --base results/{wildcards.target}/measured/none \
             --variant results/{wildcards.target}/measured/{wildcards.variant} --verifier {params.verifier:q} \
             --out {output:q} >{log:q} 2>&1
@@ -143,7 +146,7 @@ rule sweep:
     wildcard_constraints:
         draft_tokens="[0-9]+",
     priority: FIRST
-    threads: ALL_CORES
+    threads: all_cores
     resources:
         timed=ALONE,
         gpu=engine_gpus,
@@ -157,7 +160,8 @@ rule sweep:
         verifier=verifier_folder,
     shell:
         """
-        python -m harness.evaluation sweep --settings {params.settings:q} --variant {wildcards.variant} \
+        python -m harness.gpus {resources.gpu} \
+            python -m harness.evaluation sweep --settings {params.settings:q} --variant {wildcards.variant} \
             --model {params.served:q} --verifier {params.verifier:q} --prompts {input.prompts:q} \
             --out {output:q} >{log:q} 2>&1
         """
@@ -174,7 +178,7 @@ rule verification:
     benchmark:
         "results/{target}/benchmarks/verification.tsv"
     priority: FIRST
-    threads: ALL_CORES
+    threads: all_cores
     resources:
         timed=ALONE,
         gpu=engine_gpus,
@@ -187,7 +191,8 @@ rule verification:
         verifier=verifier_folder,
     shell:
         """
-        python -m harness.evaluation verification --settings {params.settings:q} --verifier {params.verifier:q} \
+        python -m harness.gpus {resources.gpu} \
+            python -m harness.evaluation verification --settings {params.settings:q} --verifier {params.verifier:q} \
             --prompts {input.prompts:q} --out {output:q} >{log:q} 2>&1
         """
 

@@ -9,7 +9,7 @@ rule verifier:
     benchmark:
         "results/benchmarks/verifier_{model}.tsv"
     priority: FIRST
-    threads: ALL_CORES
+    threads: all_cores
     resources:
         timed=ALONE,
         mem_mb=needs("memory_gb", 1000),
@@ -63,7 +63,7 @@ rule capture:
     benchmark:
         "results/{target}/benchmarks/capture.tsv"
     priority: FIRST
-    threads: ALL_CORES
+    threads: all_cores
     resources:
         timed=ALONE,
         gpu=engine_gpus,
@@ -76,6 +76,7 @@ rule capture:
         verifier=verifier_folder,
     shell:
         """
-        python -m harness.capture --settings {params.settings:q} --verifier {params.verifier:q} \
+        python -m harness.gpus {resources.gpu} \
+            python -m harness.capture --settings {params.settings:q} --verifier {params.verifier:q} \
             --prompts {input.prompts:q} --out results/{wildcards.target}/capture >{log:q} 2>&1
         """

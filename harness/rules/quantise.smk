@@ -13,7 +13,7 @@ rule quantise:
     wildcard_constraints:
         scheme="int8|fp8",
     priority: FIRST
-    threads: ALL_CORES
+    threads: all_cores
     resources:
         timed=ALONE,
         mem_mb=needs("memory_gb", 1000),

@@ -10,6 +10,7 @@ rule settings:
         "logs/{target}/settings.log",
     benchmark:
         "results/{target}/benchmarks/settings.tsv"
+    localrule: True
     resources:
         timed=SHARED,
         mem_mb=500,

@@ -13,6 +13,7 @@ for target, run in RUNS.items():
             f"plan_{target}"
         log:
             f"logs/{target}/plan.log",
+        localrule: True
         params:
             of=f"{run.name} --scale {run.scale}",
         shell:

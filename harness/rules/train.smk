@@ -16,7 +16,7 @@ rule train:
     benchmark:
         "results/{target}/benchmarks/train/{algorithm}.tsv"
     priority: FIRST
-    threads: ALL_CORES
+    threads: all_cores
     resources:
         timed=ALONE,
         gpu=one_gpu,
@@ -29,7 +29,8 @@ rule train:
         verifier=verifier_folder,
     shell:
         """
-        python -m harness.training --settings {params.settings:q} --algorithm {wildcards.algorithm} \
+        python -m harness.gpus {resources.gpu} \
+            python -m harness.training --settings {params.settings:q} --algorithm {wildcards.algorithm} \
             --verifier {params.verifier:q} --capture results/{wildcards.target}/capture \
             --out results/{wildcards.target}/drafts/{wildcards.algorithm} \
             --state results/{wildcards.target}/training/{wildcards.algorithm} >{log:q} 2>&1

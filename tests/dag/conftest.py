@@ -24,11 +24,11 @@ class Toy:
     def command(self, *arguments: str) -> list[str]:
         return [sys.executable, "-m", "snakemake", *arguments]
 
-    def snakemake(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess:
+    def snakemake(self, *arguments: str, limit_s: float = 120, **environment: str) -> subprocess.CompletedProcess:
         """Run Snakemake to its end; stdout and stderr are joined in `stdout`."""
         return subprocess.run(
-            self.command(*arguments), cwd=self.root, env=os.environ | environment, text=True, timeout=120, check=False,
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            self.command(*arguments), cwd=self.root, env=os.environ | environment, text=True, timeout=limit_s,
+            check=False, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
         )  # fmt: skip
 
     def jobs(self, target: str = TARGET) -> set[str]:

@@ -1,7 +1,8 @@
 """Stands in for every step of the DAG: writes the files that the real command would, in no time. See conftest.py.
 
-Environment: STUB_FAIL=step makes that step print a log and fail; STUB_SLEEP=step makes it wait, as a long capture does.
-ran.jsonl in the current folder keeps what ran: step, variant, start and end.
+Environment: STUB_FAIL=step makes that step print a log and fail; STUB_SLEEP=step makes it wait, as a long capture does;
+STUB_SLOW=step makes it take some seconds. ran.jsonl in the current folder keeps what ran: step, variant, start and
+end, and which GPUs it saw.
 """
 
 import json
@@ -60,8 +61,9 @@ def run(step: str) -> None:
         out.write_text("{}")
     if command == "training":
         Path(options["state"], "summary.json").write_text("{}")
-    time.sleep(0.1)
+    time.sleep(8 if os.environ.get("STUB_SLOW") == command else 0.1)
     with open("ran.jsonl", "a") as ran:
         named = options.get("variant") or options.get("algorithm") or ""
-        row = {"step": command, "of": Path(named).name, "started": started, "ended": time.time()}
+        seen = os.environ.get("CUDA_VISIBLE_DEVICES")
+        row = {"step": command, "of": Path(named).name, "started": started, "ended": time.time(), "gpus": seen}
         ran.write(json.dumps(row) + "\n")

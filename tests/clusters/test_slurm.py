@@ -1,0 +1,130 @@
+"""The SLURM profile on a real SLURM of one node: resources of jobs, two at once, one killed, one resumed.
+
+`make test-slurm` runs it; needs `apt-get install slurm-wlm munge` and the plugin of `make setup CLUSTER=slurm`.
+"""
+
+import getpass
+import importlib.util
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.clusters.one_node import Cluster, missing, one_node
+from tests.dag.conftest import TARGET, Toy, make_toy
+
+pytestmark = [
+    pytest.mark.cluster,
+    pytest.mark.skipif(bool(missing()), reason=f"not installed: {', '.join(missing())}"),
+    pytest.mark.skipif(
+        importlib.util.find_spec("snakemake_executor_plugin_slurm") is None, reason="run make setup CLUSTER=slurm"
+    ),
+]
+
+REPRODUCTION = "reproductions/toy/reproduction.yaml"
+PROFILE = (
+    "--workflow-profile", "profiles/slurm", "--default-resources", "slurm_partition=main", "slurm_account=none",
+    "--slurm-init-seconds-before-status-checks", "1", "--seconds-between-status-checks", "2", "--latency-wait", "10",
+)  # fmt: skip
+MANIFEST = "results/toy_smoke/capture/manifest.json"
+LIMIT_S = 120
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    with one_node(tmp_path_factory.mktemp("slurm"), cores=8, memory_mb=64_000, gpus=3) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def toy(tmp_path: Path) -> Toy:
+    """Two drafts, each trained on a GPU of its own."""
+    toy = make_toy(tmp_path)
+    toy.replace(REPRODUCTION, "  disk_gb: 5", "  disk_gb: 5\n  gpus: 1\n  gpu_memory_gb: 8")
+    toy.replace(REPRODUCTION, "algorithms:\n", "algorithms:\n  peagle: {speculative_tokens: 3}\n")
+    return toy
+
+
+def of_step(jobs: list[dict[str, str]], step: str) -> list[dict[str, str]]:
+    return [job for job in jobs if job.get("Comment", "").startswith(f"rule_{step}")]
+
+
+def test_a_reproduction_runs_whole_with_the_resources_of_its_rules_and_two_jobs_at_once(cluster: Cluster, toy: Toy):
+    done = toy.snakemake(*PROFILE, TARGET, limit_s=600, STUB_SLOW="training", **cluster.environment)
+    assert done.returncode == 0, done.stdout[-6000:] + cluster.logs()
+    trained = [row for row in toy.ran() if row["step"] == "training"]
+    first, second = sorted(trained, key=lambda row: row["started"])
+    assert second["started"] < first["ended"], "both trainings ran at once"
+    assert first["gpus"] != second["gpus"] and {first["gpus"], second["gpus"]} <= set("012")
+    jobs = cluster.jobs()
+    assert {job["JobState"] for job in jobs} == {"COMPLETED"}
+    for job in [*of_step(jobs, "train"), *of_step(jobs, "measure")]:
+        assert "cpu=2,mem=12000M" in job["TRES"] and "gres/gpu=1" in job["TRES"], job
+    (prompts,) = of_step(jobs, "prompts")
+    assert "mem=4000M" in prompts["TRES"] and "gpu" not in prompts["TRES"] and prompts["TimeLimit"] == "02:00:00"
+    assert {job["OverSubscribe"] for job in of_step(jobs, "measure")} == {"NO"}, "a measured node is not shared"
+    assert {job["OverSubscribe"] for job in of_step(jobs, "train")} != {"NO"}
+
+
+def wait_for(happened: Callable[[], object], what: str) -> None:
+    limit = time.monotonic() + LIMIT_S
+    while not happened():
+        assert time.monotonic() < limit, what
+        time.sleep(0.2)
+
+
+def start_capture(cluster: Cluster, toy: Toy) -> subprocess.Popen:
+    """A run whose capture waits after its second shard, in a job of SLURM."""
+    return subprocess.Popen(
+        toy.command(*PROFILE, MANIFEST), cwd=toy.root, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        env=os.environ | cluster.environment | {"STUB_SLEEP": "capture"},
+    )  # fmt: skip
+
+
+def scancel(cluster: Cluster, toy: Toy) -> None:
+    running = [job for job in of_step(cluster.jobs(), "capture") if job["JobState"] == "RUNNING"]
+    cluster.call("scancel", running[-1]["JobId"])
+
+
+def kill(cluster: Cluster, toy: Toy) -> None:
+    """The step's own process, by force."""
+    for process in psutil.process_iter(["cmdline", "cwd"]):
+        words = process.info["cmdline"] or []
+        if "harness.capture" in words and process.info["cwd"] == str(toy.root) and "snakemake" not in words:
+            process.send_signal(signal.SIGKILL)
+
+
+@pytest.mark.parametrize("end", [scancel, kill])
+def test_a_killed_job_fails_its_step_and_the_next_run_goes_on_where_it_was(cluster: Cluster, toy: Toy, end: Callable):
+    run, shards = start_capture(cluster, toy), (toy.root / MANIFEST).parent
+    try:
+        wait_for((shards / "shard_1").exists, "the capture did not come to its second shard")
+        written = (shards / "shard_0").read_text()
+        end(cluster, toy)
+        told, _ = run.communicate(timeout=LIMIT_S)
+    finally:
+        run.kill()
+        run.communicate()
+    assert run.returncode != 0 and "step capture failed" in told, told[-4000:]
+    again = toy.snakemake(*PROFILE, MANIFEST, limit_s=300, **cluster.environment)
+    assert again.returncode == 0, again.stdout[-4000:]
+    assert (shards / "shard_0").read_text() == written, "a finished shard was made again"
+    assert [row["step"] for row in toy.ran()] == ["verifiers", "data", "capture"], "finished steps ran again"
+
+
+def test_ctrl_c_ends_the_jobs_of_the_run(cluster: Cluster, toy: Toy):
+    run = start_capture(cluster, toy)
+    try:
+        wait_for((toy.root / MANIFEST).with_name("shard_1").exists, "the capture did not come to its second shard")
+        run.send_signal(signal.SIGINT)
+        run.communicate(timeout=LIMIT_S)
+    finally:
+        run.kill()
+        run.communicate()
+    user = getpass.getuser()
+    wait_for(lambda: not cluster.call("squeue", "--noheader", "--user", user).strip(), "a job went on")
