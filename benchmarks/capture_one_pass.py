@@ -142,7 +142,7 @@ def states_by_vllm(part: Part) -> dict[str, Any]:
     from vllm.config.kv_transfer import KVTransferConfig
 
     folder, dialogues = part.arguments.work / "files", part.dialogues()
-    module = {"kv_connector": "FileConnector", "kv_connector_module_path": "benchmarks.file_connector"}
+    module = {"kv_connector": "FileConnector", "kv_connector_module_path": "harness.capture.file_connector"}
     stock = {"kv_connector": "ExampleHiddenStatesConnector"}
     layers = {"hf_config": {"eagle_aux_hidden_state_layer_ids": part.layer_ids}}
     parameters = SamplingParams(max_tokens=1, temperature=0.0, detokenize=False)

@@ -118,6 +118,11 @@ def _does_not_fit_the_verifier(run: "Reproduction") -> Iterator[str]:
     parallel, gpus = run.serve.tensor_parallel_size, run.needs.gpus
     if parallel > max(gpus, 1):
         yield f"serve.tensor_parallel_size = {parallel}: needs.gpus = {gpus}. Fix: ask for {parallel} GPUs, or lower it"
+    if run.capture.live and 0 < gpus <= parallel:
+        yield (
+            f"capture.mode = {run.capture.mode}: the engine takes {parallel} GPUs beside the training's, but "
+            f"needs.gpus = {gpus}. Fix: ask for {parallel + 1} GPUs, or use mode offline"
+        )
     if run.plan is None:
         return
     size = run.plan.verifier

@@ -18,14 +18,14 @@ FRAMEWORK_BYTES = 3e9
 DAY_S = 86_400.0
 
 
-def state_bytes_per_token(layers: int, hidden_size: int) -> float:
-    """Bytes of one token's stored states; `layers` counts the last one."""
-    return layers * hidden_size * STATE_BYTES
+def state_bytes_per_token(layers: int, hidden_size: int, eight_bits: bool = False) -> float:
+    """Bytes of one token's stored states; `layers` counts the last one. In 8 bits each row has a scale of 4 bytes."""
+    return layers * (hidden_size + 4 if eight_bits else hidden_size * STATE_BYTES)
 
 
-def store_bytes(tokens: float, layers: int, hidden_size: int) -> float:
+def store_bytes(tokens: float, layers: int, hidden_size: int, eight_bits: bool = False) -> float:
     """Bytes of a whole store: states, token ids, masks."""
-    return tokens * (state_bytes_per_token(layers, hidden_size) + INDEX_BYTES)
+    return tokens * (state_bytes_per_token(layers, hidden_size, eight_bits) + INDEX_BYTES)
 
 
 def cache_bytes(size: VerifierSize, sequences: float, tokens_each: float) -> float:

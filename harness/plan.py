@@ -97,7 +97,7 @@ def show(run: Reproduction, console: Console) -> None:
             f"[yellow]disk: {size_text(planned.disk_bytes)}, more than the {run.needs.disk_gb:g} GB that the recipe "
             "asks for. Raise needs.disk_gb, or take fewer rows[/]"
         )
-    console.print(f"The recipe asks for {run.needs.text}. This release captures offline.", highlight=False)
+    console.print(f"The recipe asks for {run.needs.text}, and captures {run.capture.mode}.", highlight=False)
     if machine.gpu:
         console.print("It trains on the CPU still: training hours are what a GPU would take.", highlight=False)
 

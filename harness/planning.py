@@ -96,7 +96,12 @@ class _Planner:
         )  # fmt: skip
 
     def _store_bytes(self) -> float:
-        return costs.store_bytes(self.tokens, self.layers, self.size.hidden_size)
+        eight_bits = self.run.capture.store_dtype == "int8"
+        return costs.store_bytes(self.tokens, self.layers, self.size.hidden_size, eight_bits)
+
+    def _again_s(self) -> float:
+        """Seconds of the verifier's forward pass over every prompt and reply."""
+        return costs.forward_s(self.size, self.machine, self.engine_devices, self.tokens)
 
     def _serving_bytes(self, sequences: int) -> float:
         """Memory of an engine whose `sequences` rows are all there, at their mean length when they end."""
@@ -110,14 +115,19 @@ class _Planner:
             return Step("verifier", "", source.training_tokens, hours, 1, stored)
         return Step("verifier", "", 0.0, costs.write_s(self.machine, stored) / HOUR_S, 0, stored)
 
-    def capture(self) -> Step:
-        """Replies and states in one pass: writing replies or writing to disk, whichever is slower."""
-        seconds = max(self._writing_s(), costs.write_s(self.machine, self._store_bytes())) + self.machine.start_s
-        memory = self._serving_bytes(self.run.capture.max_num_seqs)
-        return Step("capture", "", self.tokens, seconds / HOUR_S, self.engine_devices, self._store_bytes(), memory)
+    def capture(self, mode: str) -> Step:
+        """Replies and states in one pass: writing replies or writing to disk, whichever is slower; or replies alone.
+
+        The states that hybrid keeps are counted here, although the first training writes them.
+        """
+        replies, memory = self.tokens * costs.INDEX_BYTES, self._serving_bytes(self.run.capture.max_num_seqs)
+        disk = replies if mode == "online" else self._store_bytes()
+        written = self._store_bytes() if mode == "offline" else replies
+        seconds = max(self._writing_s(), costs.write_s(self.machine, written)) + self.machine.start_s
+        return Step("capture", "", self.tokens, seconds / HOUR_S, self.engine_devices, disk, memory)
 
     def train(self, name: str) -> Step:
-        """All steps of one draft on one device."""
+        """All steps of one draft on one device; where an engine gives the states meanwhile, that may be slower."""
         knobs = algorithms.config_class(name).model_validate(self.run.algorithms[name])
         training, pack = self.run.training, self._pack()
         work = knobs.work(self._sizes(), pack)
@@ -125,7 +135,10 @@ class _Planner:
         seconds = seen / pack.tokens * costs.training_step_s(work, self.machine, 1, training.optimizer == "muon")
         memory = costs.training_bytes(work, self.size, work.logits / self._vocabulary(knobs), knobs.layers)
         disk = work.parameters * (costs.STATE_BYTES + costs.TRAINED_BYTES)  # the draft, and the state to resume from
-        return Step("train", name, seen, (seconds + self.machine.start_s) / HOUR_S, 1, disk, memory)
+        mode, engine_s = self.run.capture.mode, self._again_s() * training.epochs
+        devices = 1 if mode == "offline" else 1 + self.engine_devices
+        seconds = max(seconds, {"offline": 0.0, "online": engine_s, "hybrid": engine_s / training.epochs}[mode])
+        return Step("train", name, seen, (seconds + self.machine.start_s) / HOUR_S, devices, disk, memory)
 
     def _vocabulary(self, knobs: DraftConfig) -> int:
         return knobs.draft_vocab_size or self.size.vocab_size
@@ -167,20 +180,19 @@ class _Planner:
     def modes(self, slowest: Step) -> Iterator[Mode]:
         """Offline, online and hybrid capture with the training of the slowest draft."""
         devices, epochs = self.engine_devices, self.run.training.epochs
-        writing, start = self._writing_s() / HOUR_S, self.machine.start_s / HOUR_S
-        offline = self.capture()
-        again = costs.forward_s(self.size, self.machine, devices, self.tokens) / HOUR_S
+        start, forward = self.machine.start_s / HOUR_S, self._again_s() / HOUR_S
         drafts = len(self.run.algorithms)
-        index = self.tokens * costs.INDEX_BYTES
-        yield Mode("offline", self._store_bytes(), offline.hours * devices, offline.hours + slowest.hours, devices)
+        offline, online, hybrid = (self.capture(mode) for mode in ("offline", "online", "hybrid"))
+        wall = offline.hours + slowest.hours
+        yield Mode("offline", offline.disk_bytes, offline.hours * devices, wall, devices)
         # Replies are written once; every epoch of every draft asks the verifier for its states again.
-        asked = writing + start + again * epochs * drafts
-        wall = writing + start + max(slowest.hours, again * epochs)
-        yield Mode("online", index, asked * devices, wall, devices + 1)
-        # The first epoch trains while replies are written and keeps the states; the others read them.
+        asked = online.hours + (forward * epochs + start) * drafts
+        wall = online.hours + max(slowest.hours, forward * epochs + start)
+        yield Mode("online", online.disk_bytes, asked * devices, wall, devices + 1)
+        # The first epoch of the first draft keeps them; all others read them.
         first, rest = slowest.hours / epochs, slowest.hours * (epochs - 1) / epochs
-        wall = max(offline.hours, first) + rest
-        yield Mode("hybrid", self._store_bytes(), offline.hours * devices, wall, devices + 1)
+        wall = hybrid.hours + max(forward + start, first) + rest
+        yield Mode("hybrid", hybrid.disk_bytes, (hybrid.hours + forward + start) * devices, wall, devices + 1)
 
 
 def plan_of(run: Reproduction) -> Planned:
@@ -197,7 +209,7 @@ def plan_of(run: Reproduction) -> Planned:
     planner = _Planner(run, run.plan)
     trained = [planner.train(name) for name in run.algorithms]
     measured = [planner.measure(variant) for variant in run.variants]
-    steps = [planner.verifier(), planner.capture(), *trained, *measured]
+    steps = [planner.verifier(), planner.capture(run.capture.mode), *trained, *measured]
     return Planned(steps, list(planner.modes(max(trained, key=lambda step: step.hours))))
 
 

@@ -59,7 +59,8 @@ def capture(reproduction: Reproduction) -> dict[str, Any]:
 def training(reproduction: Reproduction, algorithm: str) -> dict[str, Any]:
     """For `harness.training` of one algorithm: the settings of the others do not matter."""
     knobs = algorithms.config_class(algorithm).model_validate(reproduction.algorithms[algorithm]).model_dump()
-    return {"training": reproduction.training, "algorithm": knobs, "scale": reproduction.scale}
+    live = capture_settings(reproduction) if reproduction.capture.live else None
+    return {"training": reproduction.training, "algorithm": knobs, "live": live, "scale": reproduction.scale}
 
 
 def measure(reproduction: Reproduction, variant: str) -> dict[str, Any]:

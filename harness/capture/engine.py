@@ -11,8 +11,9 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
+import torch
 from torch import Tensor
 
 from harness.files import json_sha256
@@ -34,12 +35,12 @@ class Prompt:
 
 @dataclass(frozen=True)
 class Written:
-    """One reply; `states` is [S, L, H] over prompt and reply without its final token, None where no layers are kept."""
+    """One reply; `states` is [S, L, H] over prompt and reply without its final token, L = 0 for a reply alone."""
 
     prompt: Prompt
     token_ids: list[int]
     finish_reason: str
-    states: Tensor | None
+    states: Tensor
 
 
 @dataclass(frozen=True)
@@ -50,13 +51,23 @@ class EngineSize:
         longest_prompt: tokens of the longest prompt.
         longest_row: tokens of the longest prompt with its longest reply.
         max_num_seqs: replies at once.
-        tensor_parallel_size: GPUs that hold the model together.
+        tensor_parallel_size: GPUs that hold the model together; on a CPU, processes with their share of the cores.
     """
 
     longest_prompt: int
     longest_row: int
     max_num_seqs: int
     tensor_parallel_size: int = 1
+
+
+class AnyEngine(Protocol):
+    """What capture asks of an engine."""
+
+    def write(self, prompts: Iterable[Prompt], reply: Reply, seed: int) -> Iterator[Written]:
+        """Replies in the order in which they finish, with the states of the layers that the engine was made for."""
+
+    def stop_recording(self) -> None:
+        """From now on give replies alone."""
 
 
 def cache_bytes(config: dict[str, Any], size: EngineSize, dtype_bytes: int) -> int:
@@ -86,10 +97,13 @@ class Engine:
         os.environ |= {"VLLM_USE_V2_MODEL_RUNNER": "0", "VLLM_ENABLE_V1_MULTIPROCESSING": "0"}
         # Its warnings speak of what is wanted here (eager, whole prompts, one process); faults come as exceptions.
         os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
+        if is_cpu_build() and size.tensor_parallel_size > 1:
+            os.environ["VLLM_CPU_OMP_THREADS_BIND"] = _cores_by_worker(size.tensor_parallel_size)
         from vllm import EngineArgs
         from vllm.v1.engine.llm_engine import LLMEngine
 
         self._window, self._layer_ids, self._max_num_seqs = window, layer_ids, size.max_num_seqs
+        self._dtype = getattr(torch, dtype)
         cpu: dict[str, Any] = {"kv_cache_memory_bytes": kv_cache_bytes} if is_cpu_build() else {}
         arguments = EngineArgs(
             model=str(model), dtype=dtype, max_model_len=window, max_num_seqs=size.max_num_seqs,
@@ -102,6 +116,11 @@ class Engine:
         self._engine = LLMEngine.from_engine_args(arguments)
         if layer_ids:
             self._engine.collective_rpc("tap_install", args=(layer_ids, size.longest_row))
+
+    def stop_recording(self) -> None:
+        """From now on give replies alone."""
+        self._engine.collective_rpc("tap_remove")
+        self._layer_ids = []
 
     def write(self, prompts: Iterable[Prompt], reply: Reply, seed: int) -> Iterator[Written]:
         """Replies in the order in which they finish.
@@ -129,19 +148,25 @@ class Engine:
             n=1, temperature=reply.temperature, top_p=1.0, top_k=0, min_p=0.0, presence_penalty=0.0,
             frequency_penalty=0.0, repetition_penalty=1.0, min_tokens=0, ignore_eos=False, logprobs=None,
             detokenize=False, max_tokens=min(reply.max_new_tokens, self._window - len(prompt.token_ids)),
-            seed=_row_seed(seed, prompt.id) if reply.temperature else None, output_kind=RequestOutputKind.FINAL_ONLY,
+            seed=row_seed(seed, prompt.id) if reply.temperature else None, output_kind=RequestOutputKind.FINAL_ONLY,
         )  # fmt: skip
 
     def _written(self, prompt: Prompt, request: str, output: Any) -> Written:
         token_ids = list(output.token_ids)
-        states = None
+        rows = (prompt.token_ids + token_ids)[:-1]
+        states = torch.empty(len(rows), 0, 0, dtype=self._dtype)
         if self._layer_ids:
-            rows = (prompt.token_ids + token_ids)[:-1]
-            # Every tensor-parallel worker holds the whole states; the first one's are taken.
+            # Of several workers the first one records.
             states = self._engine.collective_rpc("tap_take", args=(request, rows))[0]
         return Written(prompt, token_ids, output.finish_reason, states)
 
 
-def _row_seed(seed: int, prompt_id: str) -> int:
+def _cores_by_worker(workers: int) -> str:
+    """The cores of this process dealt out, as vLLM wants it said: `0,2|1,3`."""
+    cores = sorted(os.sched_getaffinity(0))
+    return "|".join(",".join(map(str, cores[worker::workers] or cores)) for worker in range(workers))
+
+
+def row_seed(seed: int, prompt_id: str) -> int:
     """A seed of the row's own, so that a reply depends neither on its neighbours nor on where a run was resumed."""
     return int(json_sha256([seed, prompt_id])[:8], 16)

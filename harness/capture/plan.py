@@ -19,7 +19,7 @@ from harness.progress import log
 
 # These change how fast, how safely or under which title replies are made, not what a shard holds.
 NOT_IN_KEY: dict[str, Any] = {
-    "capture": {"max_num_seqs", "preflight_rows"},
+    "capture": {"max_num_seqs", "preflight_rows", "jobs"},
     "dropped_share_max": True,
     "scale": True,
     "tensor_parallel_size": True,
@@ -85,7 +85,7 @@ def finished_shards(folder: Path, key: dict[str, Any], count: int) -> dict[int, 
     done = {facts["index"]: facts for facts in found.values() if facts.get("key") == key and facts["index"] < count}
     stale = [path for path in found if path.name not in {shard_name(index) for index in done}]
     if stale:
-        fields = sorted({field for path in stale for field in _differences(found[path].get("key"), key)})
+        fields = sorted({field for path in stale for field in differences(found[path].get("key"), key)})
         log(
             f"{folder}: {len(stale)} shards of an earlier capture are made again: other {', '.join(fields) or 'number'}"
         )
@@ -94,13 +94,11 @@ def finished_shards(folder: Path, key: dict[str, Any], count: int) -> dict[int, 
     return done
 
 
-def _differences(old: Any, new: Any, name: str = "") -> list[str]:
-    """Dotted names of the fields that differ."""
+def differences(old: Any, new: Any, name: str = "") -> list[str]:
+    """Dotted names of the fields in which two keys of `make_key` differ."""
     if isinstance(old, dict) and isinstance(new, dict):
         keys = sorted(old.keys() | new.keys())
-        return [
-            field for key in keys for field in _differences(old.get(key), new.get(key), f"{name}.{key}".lstrip("."))
-        ]
+        return [field for key in keys for field in differences(old.get(key), new.get(key), f"{name}.{key}".lstrip("."))]
     return [] if old == new else [name or "a header"]
 
 

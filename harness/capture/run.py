@@ -1,23 +1,35 @@
 """The capture step: prompts in, a whole store out; a killed run goes on where its last finished shard ended.
 
-Called by `python -m harness.capture`.
+Called by `python -m harness.capture`. Where states come from a live engine later, replies alone are stored.
 """
 
-import json
 import time
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from harness.capture.engine import Engine, EngineSize, Prompt, Written, cache_bytes
+from harness.capture import eight_bits
+from harness.capture.engine import AnyEngine, EngineSize, Prompt, Written, cache_bytes
+from harness.capture.engines import running_engine
+from harness.capture.parts import (
+    PART,
+    PREFLIGHT,
+    Part,
+    job_folder,
+    part_of,
+    read_parts,
+    remove_other_cuts,
+    totals,
+)
 from harness.capture.plan import Row, finished_shards, in_shards, make_key, read_rows, verifier_identity
 from harness.capture.preflight import check_states, estimate, refuse_if_short
 from harness.capture.settings import CaptureSettings
-from harness.capture.store import Document, fault_of, shard_name, shard_record, write_manifest, write_shard
+from harness.capture.store import Document, fault_of, read_facts, write_manifest, write_shard
 from harness.data.chat import load_tokenizer
 from harness.errors import UserError
 from harness.files import write_json
@@ -28,12 +40,11 @@ from harness.serving.environment import is_cpu_build
 from harness.verifiers.weights import load_weights, verifier_config
 
 PREFLIGHT_NEW_TOKENS = 32
-PREFLIGHT = "preflight.json"
 
 
 @dataclass
 class Job:
-    """What one call captures; made by `_job`."""
+    """What one call captures; made by `_job`. `number`: of a capture that is cut into jobs, which one this is."""
 
     settings: CaptureSettings
     verifier: Path
@@ -43,6 +54,7 @@ class Job:
     identity: dict[str, Any]
     key: dict[str, Any]
     done: dict[int, dict[str, Any]] = field(default_factory=dict)
+    number: int | None = None
 
     @property
     def layer_ids(self) -> list[int]:
@@ -50,9 +62,34 @@ class Job:
         return [*self.settings.capture.aux_layers, self.config["num_hidden_layers"]]
 
     @property
+    def state_shape(self) -> list[int]:
+        """Of a stored position: layers and width."""
+        live = self.settings.capture.live
+        return [0, 0] if live else [len(self.layer_ids), self.config["hidden_size"]]
+
+    @property
+    def store_dtype(self) -> str | None:
+        """In what states are stored, None for as they are; a live engine's are not stored here."""
+        return None if self.settings.capture.live else self.settings.capture.store_dtype
+
+    @property
+    def stored_bytes(self) -> int:
+        """Disk of the states of one position."""
+        layers, width = self.state_shape
+        if self.store_dtype == "int8":
+            return layers * (width + eight_bits.SCALE_BYTES)
+        return layers * width * getattr(torch, self.settings.dtype).itemsize
+
+    @property
+    def mine(self) -> list[int]:
+        """Numbers of the shards that this call makes."""
+        jobs = self.settings.capture.jobs if self.number is not None else 1
+        return list(range(self.number or 0, len(self.shards), jobs))
+
+    @property
     def pending(self) -> list[int]:
-        """Numbers of the shards that are not finished."""
-        return [index for index in range(len(self.shards)) if index not in self.done]
+        """Those of them that are not finished."""
+        return [index for index in self.mine if index not in self.done]
 
     def prompts(self) -> list[Prompt]:
         """What is still to be answered."""
@@ -63,28 +100,46 @@ class Job:
         return min(self.settings.max_model_len, len(prompt.token_ids) + self.settings.reply.max_new_tokens)
 
 
-def capture(settings: CaptureSettings, verifier: Path, prompts: Path, folder: Path) -> dict[str, Any]:
+def capture(
+    settings: CaptureSettings, verifier: Path, prompts: Path, folder: Path, number: int | None = None
+) -> dict[str, Any]:
     """Make the store; returns its manifest.
 
+    Args:
+        number: capture only what this one of `capture.jobs` jobs has to, in a folder of its own, and return its part.
+            None captures all, or makes one store of the parts that the jobs left.
+
     Raises:
-        UserError: bad layers or window, no prompts, too little disk or memory, states that are not the verifier's, or a
-            larger share of dropped rows than allowed.
+        UserError: bad layers or window, no prompts, too little disk or memory, states that are not the verifier's, a
+            larger share of dropped rows than allowed, or a job that is not finished.
     """
-    job = _job(settings, verifier, prompts, folder)
-    if job.done:
-        log(f"{folder}: {len(job.done)} of {len(job.shards)} shards are finished already")
+    jobs = settings.capture.jobs
+    if number is not None and number >= jobs:
+        raise UserError(f"--job = {number}: capture.jobs = {jobs}. Fix: use 0 to {jobs - 1}")
+    job = _job(settings, verifier, prompts, folder if number is None else folder / job_folder(number), number)
     _refuse_dropped(settings, Counter(row.dropped for shard in job.shards for row in shard if row.dropped), job)
-    if job.pending:
-        engine = _start(job)
-        for index, facts in _shards(job, engine):
-            job.done[index] = facts
-    manifest = _manifest(job)
+    parts = read_parts(folder, jobs, job.key) if jobs > 1 and number is None else [_capture(job)]
+    if number is not None:
+        write_json(job.folder / PART, parts[0])
+        return parts[0]
+    remove_other_cuts(folder, jobs)
+    manifest = _manifest(job, parts)
     _refuse_dropped(settings, manifest["dropped"], job)
     write_manifest(folder, manifest)
     return manifest
 
 
-def _job(settings: CaptureSettings, verifier: Path, prompts: Path, folder: Path) -> Job:
+def _capture(job: Job) -> Part:
+    if job.done:
+        log(f"{job.folder}: {len(job.done)} of {len(job.mine)} shards are finished already")
+    if job.pending:
+        with ExitStack() as running:
+            for index, facts in _shards(job, _start(job, running)):
+                job.done[index] = facts
+    return part_of(job.folder, job.number, job.key, job.done)
+
+
+def _job(settings: CaptureSettings, verifier: Path, prompts: Path, folder: Path, number: int | None = None) -> Job:
     config = verifier_config(verifier)
     layers, window = config["num_hidden_layers"], config.get("max_position_embeddings", settings.max_model_len)
     if settings.capture.aux_layers[-1] >= layers:
@@ -102,11 +157,12 @@ def _job(settings: CaptureSettings, verifier: Path, prompts: Path, folder: Path)
     shards = in_shards(rows, settings.capture.shard_rows)
     key = make_key(settings, rows, identity["sha256"])
     folder.mkdir(parents=True, exist_ok=True)
-    return Job(settings, verifier, folder, config, shards, identity, key, finished_shards(folder, key, len(shards)))
+    done = finished_shards(folder, key, len(shards))
+    return Job(settings, verifier, folder, config, shards, identity, key, done, number)
 
 
-def _start(job: Job) -> Engine | None:
-    """Estimate, engine, proof; None where every pending row is dropped."""
+def _start(job: Job, running: ExitStack) -> AnyEngine | None:
+    """Estimate, engine, proof; None where every pending row is dropped. The engine ends with `running`."""
     settings, prompts = job.settings, job.prompts()
     if not prompts:
         return None
@@ -120,17 +176,19 @@ def _start(job: Job) -> Engine | None:
     weights = sum(path.stat().st_size for path in job.verifier.glob("*.safetensors"))
     # The preflight holds the verifier a second time.
     held = 2 * weights + cache + size.max_num_seqs * longest_row * state_bytes
-    wanted = estimate([job.row_length(prompt) - 1 for prompt in prompts], state_bytes, held)
+    wanted = estimate([job.row_length(prompt) - 1 for prompt in prompts], job.stored_bytes, held)
     log(f"capture: {wanted.line()}")
     refuse_if_short(wanted, job.folder, is_cpu_build())
     started = time.monotonic()
-    engine = Engine(job.verifier, settings.dtype, size, settings.max_model_len, cache, job.layer_ids)
+    engine = running.enter_context(running_engine(settings, job.verifier, size, job.layer_ids, job.folder))
     log(f"capture: engine ready after {time.monotonic() - started:.0f} s")
     _prove(job, engine, prompts[: settings.capture.preflight_rows])
+    if settings.capture.live:
+        engine.stop_recording()
     return engine
 
 
-def _prove(job: Job, engine: Engine, prompts: list[Prompt]) -> None:
+def _prove(job: Job, engine: AnyEngine, prompts: list[Prompt]) -> None:
     """Capture a few short replies and compare their states with transformers; figures go to preflight.json."""
     settings, started = job.settings, time.monotonic()
     short = Reply(
@@ -153,7 +211,6 @@ def _prove(job: Job, engine: Engine, prompts: list[Prompt]) -> None:
 
 def document_of(written: Written) -> Document:
     """A reply as the store keeps it: loss on the reply's tokens, the final token apart."""
-    assert written.states is not None
     token_ids = written.prompt.token_ids + written.token_ids[:-1]
     mask = torch.arange(len(token_ids)) >= len(written.prompt.token_ids)
     return Document(written.prompt.id, torch.tensor(token_ids), written.states, mask, written.token_ids[-1])
@@ -190,7 +247,7 @@ class _Open:
         self.supervised += len(written.token_ids)
 
 
-def _shards(job: Job, engine: Engine | None) -> Iterator[tuple[int, dict[str, Any]]]:
+def _shards(job: Job, engine: AnyEngine | None) -> Iterator[tuple[int, dict[str, Any]]]:
     """Fill and write the pending shards; each is given once it is durable."""
     home = {row.prompt.id: index for index in job.pending for row in job.shards[index]}
     opened = {index: _open(job.shards[index]) for index in job.pending}
@@ -220,16 +277,16 @@ def _close(job: Job, index: int, shard: _Open, seconds: float) -> dict[str, Any]
     facts = {
         "index": index,
         "key": job.key,
-        "state_shape": [len(job.layer_ids), job.config["hidden_size"]],
+        "state_shape": job.state_shape,
         "dtype": job.settings.dtype,
+        "store_dtype": job.store_dtype,
         "dropped": shard.dropped,
         "cut_at_limit": shard.cut,
         "supervised_tokens": shard.supervised,
         "seconds": round(seconds, 3),
     }
     kept = [shard.documents[row.prompt.id] for row in job.shards[index] if row.prompt.id in shard.documents]
-    write_shard(job.folder, index, kept, facts)
-    return facts
+    return read_facts(write_shard(job.folder, index, kept, facts))
 
 
 def _refuse_dropped(settings: CaptureSettings, dropped: dict[str, int], job: Job) -> None:
@@ -249,28 +306,16 @@ def _refuse_dropped(settings: CaptureSettings, dropped: dict[str, int], job: Job
         log(f"capture: {lost} of {rows} rows are dropped: {reasons}")
 
 
-def _manifest(job: Job) -> dict[str, Any]:
-    facts = [job.done[index] for index in range(len(job.shards))]
-    records = [shard_record(job.folder / shard_name(index)) for index in range(len(job.shards))]
-    seconds, supervised = sum(f["seconds"] for f in facts), sum(f["supervised_tokens"] for f in facts)
-    dropped = Counter(reason for f in facts for reason in f["dropped"].values())
-    proof = job.folder / PREFLIGHT
+def _manifest(job: Job, parts: list[Part]) -> dict[str, Any]:
     return {
+        "mode": job.settings.capture.mode,
         "aux_layers": job.settings.capture.aux_layers,
         "last_layer": job.config["num_hidden_layers"],
         "hidden_size": job.config["hidden_size"],
         "vocab_size": job.config["vocab_size"],
         "dtype": job.settings.dtype,
+        "store_dtype": job.store_dtype or job.settings.dtype,
         "verifier": job.identity,
-        "shards": records,
-        "rows": sum(record["rows"] for record in records),
-        "tokens": sum(record["tokens"] for record in records),
-        "supervised_tokens": supervised,
-        "dropped": dict(dropped),
-        "dropped_ids": {row: reason for f in facts for row, reason in f["dropped"].items()},
-        "cut_at_limit": sum(f["cut_at_limit"] for f in facts),
-        "preflight": json.loads(proof.read_text()) if proof.exists() else None,
-        "seconds": round(seconds, 3),
-        "tokens_per_s": round(supervised / seconds, 1) if seconds else None,
+        **totals(parts),
         "provenance": collect(job.settings.model_dump(), job.settings.seed, job.settings.scale),
     }

@@ -6,11 +6,15 @@ killed capture finds its finished shards again; the manifest is written last and
 
 Shape letters: T = positions of one shard, S = positions of one document, A = auxiliary layers, H = verifier width,
 V = verifier vocabulary. A reply of n tokens (prompt and answer) has S = n - 1 positions: its final token never was an
-input, so it has no state and stands in `last_token`.
+input, so it has no state and stands in `last_token`. States are kept as the verifier gave them or in 8 bits; a store of
+replies alone, whose states a live engine gives (`live`), keeps 0 layers of them.
+
+Any number of processes may read a store at once: shards are mapped, never copied, so all share one page cache.
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +24,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
+from harness.capture import eight_bits
 from harness.errors import UserError
 from harness.files import file_sha256, replacing, write_json
 
@@ -37,7 +42,8 @@ class FaultyDocument(ValueError):
 
 @dataclass(frozen=True)
 class Document:
-    """One prompt and reply with its hidden states; from a `Store` the tensors are views of the mapped file.
+    """One prompt and reply with its hidden states; from a `Store` the tensors are views of the mapped file, but for
+    states that it keeps in 8 bits.
 
     Attributes:
         id: the prompt's id.
@@ -62,6 +68,8 @@ def fault_of(document: Document) -> str | None:
             return f"{rows} rows of states and {len(tensor)} {name}"
     if rows == 0:
         return "no states"
+    if document.states.shape[1] == 0:
+        return None  # a reply alone
     peak_SL = document.states.abs().amax(dim=-1)  # NaN and infinity both reach the maximum
     if not peak_SL.isfinite().all():
         return "non-finite states"
@@ -82,7 +90,8 @@ def write_shard(folder: Path, index: int, documents: Sequence[Document], facts: 
         folder: the store.
         index: number of the shard.
         documents: what it holds, in order; all of one width, dtype and number of layers; may be empty.
-        facts: JSON-able data for the shard's header (`key` of the settings, dropped rows, ...); see `read_facts`.
+        facts: JSON-able data for the shard's header (`key` of the settings, dropped rows, ...); see `read_facts`. Of
+            them `state_shape` and `dtype` are needed; with `store_dtype` "int8" the states are kept in 8 bits.
 
     Raises:
         FaultyDocument: a document's rows, tokens or states are wrong; nothing is written.
@@ -91,9 +100,12 @@ def write_shard(folder: Path, index: int, documents: Sequence[Document], facts: 
         if fault := fault_of(document):
             raise FaultyDocument(f"{document.id}: {fault}")
     tensors = _tensors(documents, tuple(facts["state_shape"]), getattr(torch, facts["dtype"]))
-    ids = [document.id for document in documents]
+    facts = facts | {"ids": [document.id for document in documents]}
+    if facts.get("store_dtype") == "int8":
+        packed, facts["store_error"] = eight_bits.pack(tensors["states"])
+        tensors |= packed
     with replacing(folder / shard_name(index)) as partial:
-        save_file(tensors, partial, metadata={HEADER_KEY: json.dumps(facts | {"ids": ids})})
+        save_file(tensors, partial, metadata={HEADER_KEY: json.dumps(facts)})
     return folder / shard_name(index)
 
 
@@ -121,6 +133,12 @@ def read_facts(path: Path) -> dict[str, Any]:
             return json.loads((shard.metadata() or {}).get(HEADER_KEY, "{}"))
     except (OSError, SafetensorError):
         return {}
+
+
+def read_shard(path: Path) -> dict[str, Tensor]:
+    """The tensors of a shard, mapped and not read."""
+    with safe_open(path, framework="pt") as shard:
+        return {name: shard.get_tensor(name) for name in shard.keys()}  # noqa: SIM118 - not a dict
 
 
 def shard_record(path: Path) -> dict[str, Any]:
@@ -183,8 +201,7 @@ class Store:
             raise UserError(f"{path}: missing, but the manifest names it. {advice}")
         if path.stat().st_size != record["bytes"] or (check_hash and file_sha256(path) != record["sha256"]):
             raise UserError(f"{path}: differs from its hash in the manifest. {advice}")
-        with safe_open(path, framework="pt") as shard:
-            tensors = {name: shard.get_tensor(name) for name in shard.keys()}  # noqa: SIM118 - not a dict
+        tensors = read_shard(path)
         rows, tokens, offsets = len(tensors["states"]), len(tensors["token_ids"]), tensors["offsets"]
         if len(offsets) != record["rows"] + 1 or rows != tokens or int(offsets[-1]) != tokens:
             raise UserError(f"{path}: {rows} rows of states for {tokens} tokens. {advice}")
@@ -201,7 +218,7 @@ class Store:
         document = Document(
             self.manifest["shards"][s]["ids"][row],
             shard["token_ids"][start:stop],
-            shard["states"][start:stop],
+            self._states(shard, start, stop),
             shard["loss_mask"][start:stop],
             int(shard["last_token"][row]),
         )
@@ -210,6 +227,25 @@ class Store:
                 raise FaultyDocument(f"{self.folder / self.manifest['shards'][s]['file']}: {document.id}: {fault}")
             self._checked[index] = True
         return document
+
+    def _states(self, shard: dict[str, Tensor], start: int, stop: int) -> Tensor:
+        states_SLH = shard["states"][start:stop]
+        if "row_scale" not in shard:
+            return states_SLH
+        dtype = getattr(torch, self.manifest["dtype"])
+        return eight_bits.unpack(states_SLH, shard["row_scale"][start:stop], shard["channel_scale"], dtype)
+
+    def documents(self, rows: Sequence[int]) -> list[Document]:
+        """Documents with their states, in the order of `rows`."""
+        return [self[row] for row in rows]
+
+    @contextmanager
+    def feeding(self, order: Sequence[Sequence[int]], first: int) -> Iterator[None]:
+        """Within the block `documents` is called with `order[first]`, then `order[first + 1]` and so on.
+
+        Nothing to do for states that lie there; see `live.LiveStore`.
+        """
+        yield
 
     def split_states(self, document: Document) -> tuple[Tensor, Tensor]:
         """Auxiliary states [S, A, H] and last states [S, H].

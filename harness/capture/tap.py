@@ -41,6 +41,7 @@ class StateTap:
     """Methods that vLLM adds to its worker. All names start with `tap_`, as vLLM refuses names the worker has."""
 
     model_runner: Any  # the worker's own
+    rank: int  # likewise: of several workers, which hold the model together, each has the whole states
 
     def tap_install(self, layer_ids: list[int], max_positions: int) -> None:
         """Start recording.
@@ -55,11 +56,22 @@ class StateTap:
         model = self.model_runner.model
         if not hasattr(model, "set_aux_hidden_state_layers"):
             raise TypeError(f"vLLM's {type(model).__name__} does not hand out hidden states of single layers")
+        if self.rank:
+            return  # the first worker records
         model.set_aux_hidden_state_layers(tuple(layer_ids))
         self.tap_max_positions = max_positions
         self.tap_rows: dict[str, _Rows] = {}
         self.tap_spare: list[_Rows] = []
-        model.register_forward_hook(self.tap_record, with_kwargs=True)
+        self.tap_hook = model.register_forward_hook(self.tap_record, with_kwargs=True)
+
+    def tap_remove(self) -> None:
+        """Stop recording; the model gives what it would give without the tap."""
+        if self.rank:
+            return
+        self.tap_hook.remove()
+        self.model_runner.model.set_aux_hidden_state_layers(())
+        self.tap_rows.clear()
+        self.tap_spare.clear()
 
     def tap_record(
         self, model: nn.Module, args: tuple, kwargs: dict[str, Any], output: tuple[Tensor, list[Tensor]]
@@ -85,7 +97,7 @@ class StateTap:
         shape = (self.tap_max_positions, *like_NLH.shape[1:])
         return _Rows(torch.empty(shape, dtype=like_NLH.dtype), np.full(self.tap_max_positions, -1))
 
-    def tap_take(self, request: str, token_ids: list[int]) -> Tensor:
+    def tap_take(self, request: str, token_ids: list[int]) -> Tensor | None:
         """Hand out the states of a finished request and forget it.
 
         Args:
@@ -93,11 +105,13 @@ class StateTap:
             token_ids: prompt and reply without its final token, S of them.
 
         Returns:
-            [S, L, H] on the CPU, in the verifier's dtype.
+            [S, L, H] on the CPU, in the verifier's dtype; None from a worker that does not record.
 
         Raises:
             StatesDiffer: a row is missing or was computed for another token.
         """
+        if self.rank:
+            return None
         kept = self.tap_rows.pop(request, None)
         if kept is None:
             raise StatesDiffer(f"request {request}: no states were recorded for {len(token_ids)} tokens")

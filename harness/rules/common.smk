@@ -84,6 +84,13 @@ def code_of(*modules):
     return look
 
 
+def training_code(wildcards):
+    """Versions of the code of a training, and of the engine's where it gives the states meanwhile."""
+    live = RUNS[wildcards.target].capture.live
+    modules = ["harness.training.__main__", "algorithms.{algorithm}.algorithm"]
+    return code_of(*modules, *(["harness.capture.producer"] if live else []))(wildcards)
+
+
 def needs(field, factor=1):
     """A resource that the reproduction states in its section `needs`."""
 
@@ -124,6 +131,19 @@ def engine_gpus(wildcards):
 
 def one_gpu(wildcards):
     return min(1, engine_gpus(wildcards))
+
+
+def training_gpus(wildcards):
+    """One for the draft, and those of the engine where it gives the states meanwhile."""
+    live = RUNS[wildcards.target].capture.live
+    return one_gpu(wildcards) + (engine_gpus(wildcards) if live else 0)
+
+
+def capture_jobs(wildcards):
+    """The parts of a capture that is cut into jobs."""
+    jobs = RUNS[wildcards.target].capture.jobs
+    folder = f"results/{wildcards.target}/capture"
+    return [f"{folder}/job_{job}/job.json" for job in range(jobs)] if jobs > 1 else []
 
 
 def disk_mb(step, *names):

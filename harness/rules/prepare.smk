@@ -51,11 +51,45 @@ rule prompts:
         """
 
 
-# The shards stand beside the manifest and are not declared: Snakemake would delete finished ones before a second try.
+# The shards stand beside what is declared and are not declared: Snakemake would delete finished ones before a second
+# try. Where the recipe cuts the capture into jobs, each leaves its part, and `capture` only makes one store of them.
+rule capture_job:
+    input:
+        verifier=verifier_record,
+        prompts="results/{target}/prompts/train.jsonl",
+    output:
+        "results/{target}/capture/job_{job}/job.json",
+    log:
+        "logs/{target}/capture/job_{job}.log",
+    benchmark:
+        "results/{target}/benchmarks/capture/job_{job}.tsv"
+    wildcard_constraints:
+        job="[0-9]+",
+    priority: FIRST
+    threads: all_cores
+    resources:
+        timed=ALONE,
+        gpu=engine_gpus,
+        mem_mb=needs("memory_gb", 1000),
+        disk_mb=disk_mb("capture"),
+        runtime=minutes("capture", 240),
+    params:
+        code=code_of("harness.capture.__main__"),
+        settings=settings_for(slices.capture),
+        verifier=verifier_folder,
+    shell:
+        """
+        python -m harness.gpus {resources.gpu} \
+            python -m harness.capture --settings {params.settings:q} --verifier {params.verifier:q} \
+            --prompts {input.prompts:q} --out results/{wildcards.target}/capture --job {wildcards.job} >{log:q} 2>&1
+        """
+
+
 rule capture:
     input:
         verifier=verifier_record,
         prompts="results/{target}/prompts/train.jsonl",
+        jobs=capture_jobs,
     output:
         "results/{target}/capture/manifest.json",
     log:
@@ -66,7 +100,7 @@ rule capture:
     threads: all_cores
     resources:
         timed=ALONE,
-        gpu=engine_gpus,
+        gpu=lambda wildcards: 0 if capture_jobs(wildcards) else engine_gpus(wildcards),
         mem_mb=needs("memory_gb", 1000),
         disk_mb=disk_mb("capture"),
         runtime=minutes("capture", 240),

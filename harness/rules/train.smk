@@ -19,12 +19,12 @@ rule train:
     threads: all_cores
     resources:
         timed=ALONE,
-        gpu=one_gpu,
+        gpu=training_gpus,
         mem_mb=needs("memory_gb", 1000),
         disk_mb=disk_mb("train", "algorithm"),
         runtime=minutes("train", 1440, "algorithm"),
     params:
-        code=code_of("harness.training.__main__", "algorithms.{algorithm}.algorithm"),
+        code=training_code,
         settings=settings_for(slices.training, "algorithm"),
         verifier=verifier_folder,
     shell:

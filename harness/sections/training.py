@@ -8,15 +8,39 @@ from harness.sections.base import Strict
 
 
 class Capture(Strict):
-    """Replies and hidden states in one pass."""
+    """Replies and hidden states of the verifier, and how the training gets them.
 
-    mode: Literal["offline"] = Field("offline", description="use offline")
+    offline: replies and states in one pass, all of it stored. online: replies are stored, their states come from an
+    engine that runs beside each training, and none is kept. hybrid: as online in the first epoch, then from the disk.
+    """
+
+    mode: Literal["offline", "online", "hybrid"] = Field("offline", description="use offline, online or hybrid")
     aux_layers: list[int] = Field(
         min_length=1, description="list ascending layer ids between 0 and the number of layers"
     )
+    store_dtype: Literal["int8"] | None = Field(
+        None, description="use int8 for half the disk, or leave it out to keep states as the verifier gives them"
+    )
+    engine: Literal["in_process", "server"] = Field(
+        "in_process", description="use in_process, or server for vLLM's own server and its hidden-state files"
+    )
     shard_rows: int = Field(ge=1, description="use 1 or more rows in a shard")
+    jobs: int = Field(1, ge=1, description="cut the capture into this many jobs, each on a machine of its own")
     max_num_seqs: int = Field(ge=1, description="use 1 or more replies at once")
     preflight_rows: int = Field(8, ge=1, description="check this many replies against the verifier's own logits")
+
+    @property
+    def live(self) -> bool:
+        """Whether states come from an engine that runs beside the training."""
+        return self.mode != "offline"
+
+    @model_validator(mode="after")
+    def _nothing_to_store(self) -> Self:
+        if self.mode == "online" and self.store_dtype:
+            raise ValueError(
+                f"mode = online keeps no states, so store_dtype = {self.store_dtype} has no effect. Fix: leave it out"
+            )
+        return self
 
     @model_validator(mode="after")
     def _layers_ascend(self) -> Self:

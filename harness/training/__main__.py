@@ -14,6 +14,7 @@ import algorithms
 from algorithms.contract import Algorithm, VerifierWeights
 from algorithms.settings import DraftConfig, MaskedConfig
 from algorithms.vocabulary import choose
+from harness.capture.live import open_store
 from harness.capture.store import Store
 from harness.checkpoint.writing import FILES, write_checkpoint
 from harness.config import parse_settings, validate
@@ -23,6 +24,7 @@ from harness.memory import peak_memory_bytes
 from harness.progress import log
 from harness.provenance import collect
 from harness.training.loop import Run, keep_freed_memory, resume, train
+from harness.training.packing import reading_order
 from harness.training.settings import TrainSettings
 from harness.training.validation import Walk, walk_metrics
 from harness.training.warmstart import Start
@@ -110,7 +112,8 @@ def _build(
 
 def _prepare(arguments: argparse.Namespace, settings: TrainSettings, knobs: DraftConfig) -> Run:
     algorithm: Algorithm = algorithms.load(arguments.algorithm)
-    store, verifier = Store(arguments.capture), load_weights(arguments.verifier)
+    store = open_store(arguments.capture, arguments.verifier, settings.live, arguments.state)
+    verifier = load_weights(arguments.verifier)
     _fits(store, verifier, arguments.verifier)
     if len(store) < 2:
         raise UserError(f"{arguments.capture}: {len(store)} replies are too few. Fix: capture more rows (data.train)")
@@ -124,6 +127,7 @@ def _prepare(arguments: argparse.Namespace, settings: TrainSettings, knobs: Draf
         "capture": json_sha256([shard["sha256"] for shard in store.manifest["shards"]]),
         "torch": torch.__version__,
         "threads": torch.get_num_threads(),
+        **({"live": json_sha256(settings.live.model_dump())} if settings.live else {}),
         **started,
     }
     objective = algorithm.objective(knobs, verifier, draft)
@@ -172,7 +176,8 @@ def main() -> None:
     keep_freed_memory()
     run = _prepare(arguments, settings, knobs)
     resume(run)
-    walk = train(run)
+    with run.store.feeding(*reading_order(run.packs, run.validation_rows, run.steps)):
+        walk = train(run)
     _export(run, arguments.out, arguments.verifier)
     write_json(arguments.state / "summary.json", _summary(run, walk, settings, knobs))
     log(f"{arguments.out}: written; acceptance length on unseen training prompts {walk.acceptance_length_pooled:.3f}")

@@ -44,9 +44,27 @@ def epoch_packs(
     return [pack for pack in packs if pack]
 
 
+def reading_order(
+    packs: Sequence[tuple[int, list[int]]], validation_rows: Sequence[int], step: int
+) -> tuple[list[list[int]], int]:
+    """The rows in the order in which a training asks for them, and where a training after `step` steps goes on.
+
+    Args:
+        packs: epoch and rows of every step. After the last one of an epoch the validation reads its rows, one by one.
+    """
+    validation, order, first = [[row] for row in validation_rows], list[list[int]](), 0
+    for number, (epoch, rows) in enumerate(packs):
+        first = len(order) if number == step else first
+        order.append(rows)
+        if number + 1 == len(packs) or packs[number + 1][0] != epoch:
+            order += validation
+    # A training that had ended is only validated again.
+    return order, len(order) - len(validation) if step == len(packs) else first
+
+
 def make_batch(store: Store, rows: Sequence[int], draw: int = 0) -> Batch:
     """The documents of a pack, one after another; `draw` seeds what the loss draws at random."""
-    documents = [store[row] for row in rows]
+    documents = store.documents(rows)
     states = [store.split_states(document) for document in documents]
     return Batch(
         token_ids_S=torch.cat([document.token_ids for document in documents]),

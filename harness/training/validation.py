@@ -33,7 +33,7 @@ def estimate(draft: nn.Module, propose: Propose, store: Store, rows: Iterable[in
     """Pooled counters over documents of the store; drafts past the end of a reply count as rejected."""
     accepted: Steps = []
     for row in rows:
-        document = store[row]
+        (document,) = store.documents([row])
         aux_states_SAH, _ = store.split_states(document)
         prompt_length = int(document.loss_mask.long().argmax())
         if prompt_length == len(document.token_ids):

@@ -52,7 +52,9 @@ def run(step: str) -> None:
     if os.environ.get("STUB_FAIL") == command:
         _fail()
     out = Path(options["out"])
-    if command == "capture":
+    if command == "capture" and "job" in options:
+        (out / f"job_{options['job']}" / "job.json").write_text("{}")
+    elif command == "capture":
         _capture(out)
     elif command in FILES:
         for name in FILES[command]:
@@ -63,7 +65,7 @@ def run(step: str) -> None:
         Path(options["state"], "summary.json").write_text("{}")
     time.sleep(8 if os.environ.get("STUB_SLOW") == command else 0.1)
     with open("ran.jsonl", "a") as ran:
-        named = options.get("variant") or options.get("algorithm") or ""
+        named = options.get("variant") or options.get("algorithm") or options.get("job") or ""
         seen = os.environ.get("CUDA_VISIBLE_DEVICES")
         row = {"step": command, "of": Path(named).name, "started": started, "ended": time.time(), "gpus": seen}
         ran.write(json.dumps(row) + "\n")

@@ -147,6 +147,15 @@ def test_eight_bits_and_draft_lengths_add_their_steps_and_no_others(toy: Toy):
 
 
 @pytest.mark.slow
+def test_a_capture_that_is_cut_into_jobs_runs_them_all_and_then_joins_them(toy: Toy):
+    toy.replace(REPRODUCTION, "capture:\n", "capture:\n  jobs: 3\n")
+    done = toy.snakemake("--cores", "2", "results/toy_smoke/capture/manifest.json")
+    assert done.returncode == 0, done.stdout
+    *jobs, last = [f"{row['step']} {row['of']}".strip() for row in toy.ran() if row["step"] == "capture"]
+    assert sorted(jobs) == ["capture 0", "capture 1", "capture 2"] and last == "capture"
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(("what", "name", "old", "new", "expected"), CHANGES, ids=[row[0] for row in CHANGES])
 def test_a_change_runs_again_what_depends_on_it_and_nothing_else(
     finished_toy: Toy, what: str, name: str, old: str, new: str, expected: set[str]

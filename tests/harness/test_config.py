@@ -91,6 +91,11 @@ FAULTS = [
     ("verifier.package", ..., "verifier.package: missing. Fix: name the Python package that carries the weights"),
     ("verifier.version", 0.1, "verifier.version = 0.1: Input should be a valid string. Fix: give the exact version"),
     ("capture.aux_layers", [3, 2], "capture: aux_layers = [3, 2]: layer ids must be ascending"),
+    ("capture.mode", "on", "capture.mode = 'on': Input should be 'offline', 'online' or 'hybrid'. Fix: use offline"),
+    ("capture.store_dtype", "int4", "capture.store_dtype = 'int4': Input should be 'int8'. Fix: use int8 for half"),
+    ("capture", {"mode": "online", "store_dtype": "int8", "aux_layers": [1], "shard_rows": 1, "max_num_seqs": 1},
+     "capture: mode = online keeps no states, so store_dtype = int8 has no effect. Fix: leave it out"),
+    ("capture.jobs", 0, "capture.jobs = 0: Input should be greater than or equal to 1. Fix: cut the capture"),
     ("baselines.ngram.lookup_min", 9, "baselines.ngram: lookup_min = 9 is above lookup_max = 4"),
     ("algorithms", {}, "algorithms = {}: Dictionary should have at least 1 item"),
     ("algorithms.eagel3", {}, "algorithms: no algorithm called 'eagel3'. Fix: eagle3"),
@@ -129,6 +134,13 @@ FAULTS = [
 @pytest.mark.parametrize(("place", "value", "said"), FAULTS, ids=[f"{row[0]}={str(row[1])[:12]}" for row in FAULTS])
 def test_a_bad_setting_is_named_with_its_value_and_its_fix(tmp_path: Path, place: str, value: Any, said: str):
     assert said in _load(tmp_path, _changed(place, value))
+
+
+def test_an_engine_beside_the_training_needs_a_gpu_of_its_own(tmp_path: Path):
+    content = _changed("capture.mode", "online")
+    content["needs"] |= {"gpus": 1, "gpu_memory_gb": 80}
+    said = _load(tmp_path, content)
+    assert "capture.mode = online: the engine takes 1 GPUs beside the training's, but needs.gpus = 1. Fix: ask" in said
 
 
 def test_every_fault_of_a_file_is_told_at_once(tmp_path: Path):

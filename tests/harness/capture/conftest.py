@@ -1,11 +1,13 @@
 """A toy verifier with its reference states, and one thread for all tests of capture."""
 
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 import torch
 
+from harness.capture import run
 from tests.harness.capture.reference import Reference
 from tests.toy import write_verifier
 
@@ -27,3 +29,13 @@ def verifier(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def reference(verifier: Path) -> Reference:
     return Reference(verifier)
+
+
+@pytest.fixture
+def engine(reference: Reference, monkeypatch: pytest.MonkeyPatch) -> Reference:
+    """The reference in the engine's place; `answered` lists who was asked in the full run, not in the preflight."""
+    monkeypatch.setattr(run, "running_engine", lambda *_: nullcontext(reference))
+    monkeypatch.setattr(run, "_prove", lambda *_: None)
+    monkeypatch.setattr(reference, "layer_ids", reference.layer_ids)  # put back where a capture stopped the recording
+    reference.answered.clear()
+    return reference

@@ -2,9 +2,10 @@
 
     python -m tests.harness.capture.drive_engine FOLDER
 
-FOLDER/job.json: {verifier, layer_ids, max_num_seqs, blocks, max_new_tokens, batches: [[[token ids], ...], ...]}.
+FOLDER/job.json: {verifier, layer_ids, max_num_seqs, blocks, max_new_tokens, workers,
+batches: [[[token ids], ...], ...]}.
 Leaves FOLDER/written.safetensors (states by "<batch>-<row>") and FOLDER/written.json (tokens, finish reasons,
-preemptions, live settings).
+preemptions, live settings, and replies after the recording was stopped).
 """
 
 import json
@@ -27,7 +28,7 @@ def main(folder: Path) -> None:
     config = verifier_config(Path(job["verifier"]))
     block_bytes = CACHE_BLOCK_TOKENS * 2 * config["num_hidden_layers"] * config["head_dim"] * 4
     longest = max(len(tokens) for batch in job["batches"] for tokens in batch)
-    size = EngineSize(longest, longest + job["max_new_tokens"], job["max_num_seqs"])
+    size = EngineSize(longest, longest + job["max_new_tokens"], job["max_num_seqs"], job["workers"])
     engine = Engine(Path(job["verifier"]), "float32", size, 512, job["blocks"] * block_bytes, job["layer_ids"])
 
     preempted, preempt = [], Scheduler._preempt_request
@@ -44,12 +45,18 @@ def main(folder: Path) -> None:
             states[written.prompt.id] = written.states.contiguous()
             facts[written.prompt.id] = [written.token_ids, written.finish_reason]
     save_file(states, folder / "written.safetensors")
+    engine.stop_recording()
+    first = [Prompt(f"alone-{i}", tokens) for i, tokens in enumerate(job["batches"][0])]
+    alone = {
+        written.prompt.id: [written.token_ids, list(written.states.shape)]
+        for written in engine.write(first, Reply(max_new_tokens=job["max_new_tokens"]), 0)
+    }
     settings = engine._engine.vllm_config
     live = {
         "prefix_caching": settings.cache_config.enable_prefix_caching,
         "chunked_prefill": settings.scheduler_config.enable_chunked_prefill,
     }
-    content = {"rows": facts, "preempted": len(preempted), "live": live}
+    content = {"rows": facts, "preempted": len(preempted), "live": live, "alone": alone}
     (folder / "written.json").write_text(json.dumps(content))
 
 

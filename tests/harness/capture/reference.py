@@ -31,7 +31,13 @@ class Reference:
         output = self.model(torch.tensor([token_ids]), output_hidden_states=True)
         hook.remove()
         layers = [*output.hidden_states[:-1], before_norm[0]]
+        if not layer_ids:
+            return torch.empty(len(token_ids), 0, 0), output.logits[0]
         return torch.stack([layers[i][0] for i in layer_ids], dim=1), output.logits[0]
+
+    def stop_recording(self) -> None:
+        """As `Engine.stop_recording`."""
+        self.layer_ids = []
 
     def write(self, prompts: Iterable[Prompt], reply: Reply, seed: int) -> Iterator[Written]:
         """As `Engine.write`, one prompt after another."""

@@ -37,13 +37,15 @@ class Written:
     def __init__(self, folder: Path, verifier: Path, **job: Any) -> None:
         folder.mkdir()
         self.batches = job["batches"]
-        content = {"verifier": str(verifier), "layer_ids": LAYER_IDS, "max_new_tokens": NEW_TOKENS, "blocks": 64} | job
+        content = {"verifier": str(verifier), "layer_ids": LAYER_IDS, "max_new_tokens": NEW_TOKENS, "blocks": 64}
+        content |= {"workers": 1} | job
         (folder / "job.json").write_text(json.dumps(content))
         command = [sys.executable, "-m", "tests.harness.capture.drive_engine", str(folder)]
         done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
         assert done.returncode == 0, done.stderr[-3000:]
         facts = json.loads((folder / "written.json").read_text())
         self.preempted, self.rows, self.live = facts["preempted"], facts["rows"], facts["live"]
+        self.alone = facts["alone"]
         self.states = load_file(folder / "written.safetensors")
 
     def input_ids(self, name: str) -> list[int]:
@@ -117,3 +119,20 @@ def test_requests_that_were_preempted_have_the_right_states(
 
 def test_the_live_engine_caches_no_prefix_and_cuts_no_prompt(written: Written) -> None:
     assert written.live == {"prefix_caching": False, "chunked_prefill": False}
+
+
+def test_an_engine_that_stopped_recording_gives_the_same_replies_alone(written: Written) -> None:
+    for i, prompt in enumerate(FIVE):
+        token_ids, shape = written.alone[f"alone-{i}"]
+        assert token_ids == written.rows[f"0-{i}"][0]
+        assert shape == [len(prompt) + len(token_ids) - 1, 0, 0]
+
+
+def test_two_workers_that_hold_the_model_together_give_the_same(
+    written: Written, verifier: Path, reference: Reference, tmp_path: Path
+) -> None:
+    split = Written(tmp_path / "job", verifier, batches=[FIVE], max_num_seqs=4, workers=2)
+    for name, states in split.states.items():
+        assert split.rows[name] == written.rows[name]
+        theirs, _ = reference.states(split.input_ids(name), LAYER_IDS)
+        assert relative_error(states, theirs) < 1e-4, name

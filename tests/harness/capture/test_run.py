@@ -12,44 +12,13 @@ import torch
 from harness.capture import run
 from harness.capture.engine import Written
 from harness.capture.run import capture
-from harness.capture.settings import CaptureSettings
 from harness.capture.store import MANIFEST, Store, shard_name
 from harness.errors import UserError
 from harness.files import write_jsonl
 from harness.sections.data import Reply
 from harness.sections.training import Capture
+from tests.harness.capture.made import TEXTS, settings, write_prompts
 from tests.harness.capture.reference import AUX_LAYERS, LAYER_IDS, LAYERS, Reference
-
-TEXTS = ["a", "count to ten", "why", "x y z", "tell me more", "what?", "no", "yes and no"]
-
-
-@pytest.fixture
-def engine(reference: Reference, monkeypatch: pytest.MonkeyPatch) -> Reference:
-    """The reference in the engine's place; `answered` lists who was asked in the full run, not in the preflight."""
-    monkeypatch.setattr(run, "Engine", lambda *_: reference)
-    monkeypatch.setattr(run, "_prove", lambda *_: None)
-    reference.answered.clear()
-    return reference
-
-
-def settings(**changes: Any) -> CaptureSettings:
-    content = {
-        "capture": Capture(aux_layers=AUX_LAYERS, shard_rows=3, max_num_seqs=4),
-        "reply": Reply(max_new_tokens=6),
-        "min_supervised_tokens": 1,
-        "max_model_len": 64,
-        "dtype": "float32",
-        "scale": "smoke",
-    }
-    return CaptureSettings(**(content | changes))
-
-
-def write_prompts(path: Path, texts: list[str] = TEXTS) -> Path:
-    rows = [
-        {"id": f"row-{i}", "source": "toy", "messages": [{"role": "user", "content": t}]} for i, t in enumerate(texts)
-    ]
-    write_jsonl(path, rows)
-    return path
 
 
 def test_the_store_holds_every_reply_with_the_states_of_its_own_tokens(

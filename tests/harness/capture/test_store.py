@@ -1,7 +1,10 @@
 """Laws of the sharded store: what goes in comes out, and nothing wrong or half-done is ever read."""
 
 import json
+import multiprocessing
+from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -80,6 +83,50 @@ def test_documents_are_views_of_the_mapped_shard(tmp_path: Path) -> None:
     first, second = store[0].states, store[1].states
     assert first.untyped_storage().data_ptr() == second.untyped_storage().data_ptr()
     assert store[1].states.data_ptr() == second.data_ptr()
+
+
+def _mapped(folder: Path) -> dict[str, int]:
+    """Kilobytes of this process's mappings of the store's files, by kind."""
+    found, inside = Counter[str](), False
+    for line in Path("/proc/self/smaps").read_text().splitlines():
+        name, *rest = line.split()
+        if not name.endswith(":"):
+            inside = str(folder) in line
+        elif inside and rest[-1] == "kB":
+            found[name.rstrip(":")] += int(rest[0])
+    return found
+
+
+def _read_all(folder: Path, together: Any, found: Any) -> None:
+    store = Store(folder)
+    sums = [float(store[i].states.float().sum()) for i in range(len(store))]
+    together.wait(timeout=20)  # both have read everything
+    found.put((sums, _mapped(folder)))
+    together.wait(timeout=20)  # neither ends before the other has looked
+
+
+def test_two_processes_read_one_store_at_once_from_the_same_pages(tmp_path: Path) -> None:
+    documents = [document(str(i), 400, i) for i in range(20)]
+    folder = write_store(tmp_path, [documents[:10], documents[10:]])
+    context = multiprocessing.get_context("fork")
+    together, found = context.Barrier(2), context.Queue()
+    processes = [context.Process(target=_read_all, args=(folder, together, found)) for _ in range(2)]
+    for process in processes:
+        process.start()
+    results = [found.get(timeout=30) for _ in processes]
+    for process in processes:
+        process.join(timeout=30)
+    stored = sum(path.stat().st_size for path in folder.glob("shard_*")) / 1024
+    for sums, mapped in results:
+        assert sums == [float(d.states.float().sum()) for d in documents]
+        assert mapped["Private_Dirty"] == 0 and mapped["Shared_Clean"] > 0.9 * stored
+
+
+def test_documents_come_in_the_order_that_is_asked_for(tmp_path: Path) -> None:
+    store = Store(write_store(tmp_path, [[document("a", 5), document("b", 7)], [document("c", 3)]]))
+    assert [d.id for d in store.documents([2, 0, 1])] == ["c", "a", "b"]
+    with store.feeding([[2, 0, 1]], 0):
+        assert [d.id for d in store.documents([1])] == ["b"], "stored states are read in any order"
 
 
 def with_states(d: Document, states: torch.Tensor) -> Document:

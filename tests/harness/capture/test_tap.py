@@ -26,7 +26,8 @@ class Model(nn.Module):
 class Worker(StateTap):
     """vLLM's worker as far as the tap sees it."""
 
-    def __init__(self, model: nn.Module | None = None) -> None:
+    def __init__(self, model: nn.Module | None = None, rank: int = 0) -> None:
+        self.rank = rank
         self.model_runner = SimpleNamespace(model=model or Model())
 
     def step(self, batch: list[tuple[str, int, list[int]]], padding: int = 0) -> torch.Tensor:
@@ -108,3 +109,21 @@ def test_room_that_is_used_again_keeps_nothing_of_the_request_before(worker: Wor
 def test_a_verifier_that_hides_its_layers_is_refused() -> None:
     with pytest.raises(TypeError, match="Linear does not hand out hidden states"):
         Worker(nn.Linear(1, 1)).tap_install(LAYERS, 8)
+
+
+def test_of_several_workers_the_first_records(worker: Worker) -> None:
+    second = Worker(rank=1)
+    second.tap_install(LAYERS, max_positions=8)
+    second.model_runner.model.layers = ()
+    second.step([("a", 0, [5, 6])])
+    assert second.tap_take("a", [5, 6]) is None
+    second.tap_remove()
+
+
+def test_a_tap_that_is_removed_leaves_the_model_as_it_was(worker: Worker) -> None:
+    worker.step([("a", 0, [5, 6])])
+    worker.tap_remove()
+    hidden, layers = worker.step([("b", 0, [7])])
+    assert (hidden.tolist(), layers) == ([[7.0]], [])
+    with pytest.raises(StatesDiffer, match="no states were recorded"):
+        worker.tap_take("b", [7])

@@ -1,7 +1,7 @@
-"""vLLM's own hidden-state connector (one file per request), made to run without CUDA: the other side of the benchmark.
+"""vLLM's own hidden-state connector (one file per request), made to run without CUDA.
 
-Named by `capture_one_pass.py` as `kv_connector_module_path`. Only the copy is replaced: the stock class does it on a
-CUDA stream. On CUDA the benchmark uses the stock class itself.
+Named as `kv_connector_module_path` by `served`, and by the benchmark of one pass against two. Only the copy is
+replaced: the stock class does it on a CUDA stream. On CUDA both use the stock class itself.
 """
 
 import os
