@@ -124,7 +124,7 @@ class LiveStore(Store):
 
     def _packs_kept(self, order: Sequence[Rows]) -> list[tuple[int, Rows]]:
         """The packs that hold a row for the first time."""
-        packs = []
+        packs, self._homes = [], {}
         for number, rows in enumerate(order):
             if new := [row for row in rows if row not in self._homes]:
                 packs.append((number, rows))

