@@ -18,7 +18,6 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-import torch
 from torch import Tensor
 
 from harness.capture.packs import POLL_S, Rows, pack_key
@@ -27,6 +26,7 @@ from harness.capture.settings import CaptureSettings
 from harness.capture.store import Document, FaultyDocument, Store, fault_of, read_facts, read_shard, shard_name
 from harness.errors import UserError
 from harness.files import write_json
+from harness.gpus import MASK, visible_ids
 from harness.progress import log
 from harness.serving.processes import STOP_GRACE_S, log_tail, stop_group
 
@@ -59,14 +59,6 @@ def open_store(folder: Path, verifier: Path, live: CaptureSettings | None, state
     return LiveStore(folder, verifier, live, state)
 
 
-def _visible() -> list[str]:
-    """The GPUs that this process may use."""
-    given = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if given is None:
-        return [str(device) for device in range(torch.cuda.device_count())]
-    return [device for device in given.split(",") if device]
-
-
 def engine_devices(visible: Sequence[str], workers: int) -> dict[str, str]:
     """The variable that gives an engine its GPUs: the last ones, as a training takes the first.
 
@@ -80,7 +72,7 @@ def engine_devices(visible: Sequence[str], workers: int) -> dict[str, str]:
             f"capture.mode: the engine takes {workers} GPUs beside the training's, but this job may use "
             f"{', '.join(visible)}. Fix: give it {workers + 1}, or use mode offline"
         )
-    return {"CUDA_VISIBLE_DEVICES": ",".join(visible[-workers:])}
+    return {MASK: ",".join(visible[-workers:])}
 
 
 class LiveStore(Store):
@@ -154,7 +146,7 @@ class LiveStore(Store):
             "--out", str(self._packs_folder), "--parent", str(os.getpid()),
         ]  # fmt: skip
         ahead = [] if self._keeps else ["--ahead", str(PACKS_AHEAD)]
-        devices = engine_devices(_visible(), self._settings.tensor_parallel_size)
+        devices = engine_devices(list(visible_ids()), self._settings.tensor_parallel_size)
         log(f"an engine of {self._verifier} gives the states of {len(packs)} packs; its log: {self._state / LOG}")
         with (self._state / LOG).open("wb") as out:
             self._process = subprocess.Popen(
