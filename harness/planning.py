@@ -165,7 +165,9 @@ class _Planner:
             (held_out, evaluate.acceptance.max_new_tokens, evaluate.acceptance.concurrency),
             (problems, evaluate.accuracy.max_new_tokens, evaluate.accuracy.concurrency),
         ]
-        latency = evaluate.latency
+        latency, sampling = evaluate.latency, evaluate.sampling
+        sampled = min(sampling.prompts, held_out) * sampling.samples
+        loads.append((sampled, sampling.max_new_tokens, sampling.concurrency))
         asked = latency.requests + latency.warmup_requests
         loads += [(asked, latency.max_new_tokens, concurrency) for concurrency in latency.concurrency]
         prompt = min(self.plan.prompt_tokens, BENCHMARK_PROMPT_TOKENS)

@@ -167,6 +167,7 @@ class Load(Part):
     failure_share: float
     ttft_ms: Spread
     itl_ms: Spread
+    chunk_gap_ms: Spread | None = None
     request_s: Spread
     tokens_per_s: Rate
     output_tokens: float

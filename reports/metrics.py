@@ -173,8 +173,9 @@ METRICS = {
     "speedup": Metric(
         "Speed-up",
         "ratio",
-        "Tokens per second / tokens per second without speculation, paired by prompt, at the same concurrency. The "
-        "interval is widened by what the machine itself may have changed (machine drift).",
+        "Tokens per second / tokens per second without speculation, paired by prompt, at the same concurrency. The two "
+        "are timed minutes apart, on a server each; the interval is widened by what the machine itself may have "
+        "changed in between (machine drift).",
         better="higher",
         pooled="over all tokens of a load, in pairs",
         section="speed",
@@ -222,6 +223,14 @@ METRICS = {
         pooled="over requests",
         section="speed",
         chart="axis",
+    ),
+    "chunk_gap_ms": Metric(
+        "Gap between chunks",
+        "ms",
+        "First to last chunk of a reply's stream / (chunks - 1). A chunk holds all tokens of a verify step: this is no "
+        "time of a token.",
+        better="lower",
+        pooled="over requests",
     ),
     "request_s": Metric(
         "Request latency",
@@ -339,13 +348,14 @@ METRICS = {
         "Sampling, tokens tested",
         "count",
         "Sampled tokens by how they came about: plain (no draft stood there), draft (a draft stood there and was "
-        "accepted or replaced), bonus (behind drafts that were all accepted).",
+        "accepted or replaced), bonus (behind drafts that were all accepted), or all.",
         section="sampling",
     ),
-    "sampling_detectable_shift": Metric(
-        "Sampling, shift that would show",
+    "sampling_detectable_bias": Metric(
+        "Sampling, bias that would show",
         "share",
-        "Shift of the likeliest token's share that the test would find 9 times in 10 with this many tokens.",
+        "Share of tokens that the test would find 9 times in 10, were the verifier's likeliest token taken in their "
+        "stead.",
         better="lower",
         section="sampling",
     ),

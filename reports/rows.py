@@ -279,7 +279,7 @@ def _latency(run: Run, variant: str) -> Iterator[Figure]:
 
 
 def _latency_percentiles(load: Load, place: str, benchmark: str) -> Iterator[Figure]:
-    for name in LATENCY_FIELDS:
+    for name in (*LATENCY_FIELDS, *(["chunk_gap_ms"] if load.chunk_gap_ms else [])):
         for percentile in ("p50", "p95"):
             value = getattr(getattr(load, name), percentile)
             note = "" if value is not None else "not run: no request gave it"

@@ -66,17 +66,22 @@ def _sampling(run: Run, results: Results) -> Iterator[str]:
     if not held:
         return
     rows = [row for variant in held if (row := results.get(variant, "sampling_p")) and row.value is not None]
-    shifts = [row.value for row in results.rows if row.base == "sampling_detectable_shift" and row.variant in held]
+    biases = [bias for variant in held if (bias := _least_bias(results, variant)) is not None]
     least = min((row.value for row in rows), default=None)
     smallest = f" (smallest p-value {written('sampling_p', least)})" if least is not None else ""
-    known = [shift for shift in shifts if shift is not None]
-    power = f" A shift of the likeliest token's share by {max(known):.0%} would have shown." if known else ""
+    power = f" The likeliest token in place of {max(biases):.1%} of them would have shown (9 in 10)." if biases else ""
     temperatures = listed(dict.fromkeys(f"{tested[variant].temperature:g}" for variant in held), "and")
     fewest = min((row.n or 0 for row in rows), default=0)
     yield (
         f"At temperature {temperatures}, the sampled tokens of {listed(map(variant_label, held), 'and')} are "
         f"distributed like the verifier's as far as {fewest:,} tokens each can tell{smallest}.{power}"
     )
+
+
+def _least_bias(results: Results, variant: str) -> float | None:
+    """The bias that the test of one variant would find: that of all its tokens together, or of the kind with most."""
+    rows = (row for row in results.rows if row.base == "sampling_detectable_bias" and row.variant == variant)
+    return min((row.value for row in rows if row.value is not None), default=None)
 
 
 def _accuracy(run: Run, results: Results) -> Iterator[str]:

@@ -29,7 +29,7 @@ from torch import Tensor
 from harness.errors import UserError
 from harness.evaluation.sampling import all_plain, places
 from harness.evaluation.settings import LosslessSettings
-from harness.evaluation.uniformity import Draws, Tests, against_control, against_truth, joined, ranks
+from harness.evaluation.uniformity import ALL, Draws, Tests, against_control, against_truth, joined, ranks
 from harness.progress import meter
 
 Row = dict[str, Any]
@@ -150,6 +150,7 @@ def verdict(draws: Draws, control: Draws, rate: float) -> dict[str, Any]:
 PLACES = {
     "plain": "tokens of the ordinary sampler", "draft": "tokens where a draft stood",
     "bonus": "tokens behind drafts that were all accepted", "drafting": "tokens of a server that drafts",
+    ALL: "tokens of all places together",
 }  # fmt: skip
 
 
@@ -169,18 +170,16 @@ def _in_words(tests: Tests, rate: float) -> str:
 def figures(found: dict[str, Any]) -> list[dict[str, Any]]:
     """Rows of the long table (reports/README.md)."""
     counts: dict[str, int] = {}
-    shifts: dict[str, float | None] = {}
+    biases: dict[str, float | None] = {}
     for answer in found["tests"]:
         if answer["question"] == "likeliest" and " " not in answer["place"]:
             counts[answer["place"]] = answer["positions"]
-            shifts[answer["place"]] = answer["detectable_shift"]
-    rows: list[dict[str, Any]] = [{"metric": "sampling_p", "value": found["p_value"], "n": sum(counts.values())}]
+            biases[answer["place"]] = answer["detectable_bias"]
+    rows: list[dict[str, Any]] = [{"metric": "sampling_p", "value": found["p_value"], "n": max(counts.values())}]
     for place, count in counts.items():
         rows.append({"metric": "sampling_positions", "benchmark": place, "value": count})
-        note = {} if shifts[place] is not None else {"note": "not run: too few open positions to tell"}
-        rows.append(
-            {"metric": "sampling_detectable_shift", "benchmark": place, "value": shifts[place], "n": count} | note
-        )
+        bias = {"metric": "sampling_detectable_bias", "benchmark": place, "value": biases[place], "n": count}
+        rows.append(bias | ({"note": "not run: too few open positions to tell"} if biases[place] is None else {}))
     return rows
 
 

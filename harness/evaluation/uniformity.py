@@ -2,15 +2,18 @@
 
 A token drawn from a known distribution has a uniform rank: the summed probability of all likelier tokens, plus a random
 part of its own (Rosenblatt 1952; randomised for discrete values). Ranks of successive tokens are independent whatever
-they are conditioned on before, so replies of any length, of any prompt, can be pooled. Two questions are asked of each
-kind of place in a verification step:
+they are conditioned on before, so replies of any length, of any prompt, can be pooled. Three questions are asked:
 
-- `likeliest`: was the likeliest token sampled as often as its probability says? The count is Poisson-binomial; its
-  exact tail is taken. Samplers that are too greedy, or not enough, differ here first.
-- `ranks`: are the ranks uniform? A chi-square test over equal bins, of the positions that are not settled beforehand.
+- `likeliest`: was the likeliest token sampled as often as its probability says? A place where it had probability p
+  counts about 1/p times, as the likelihood ratio against "now and then it is taken instead" would have it: where it is
+  nearly certain, its coming says little. The exact tail of the count is taken.
+- `order`: do unlikely tokens come as often as they should? The mean rank, of which settled places tell less. It
+  sees another temperature, or a tail that is cut.
+- `ranks`: are the ranks uniform? A chi-square test over equal bins, of the places that are not settled beforehand.
 
-Both are asked of each draft of a step on its own, too: a fault may lie in one of them.
-Bonferroni's bound over all questions keeps the false alarm rate below what is asked for, whatever their dependence.
+They are asked of all tokens together, of each kind of place in a verification step, and of each draft of a step on its
+own: a fault may lie in one of them. Bonferroni's bound keeps the false alarm rate below what is asked for, whatever
+their dependence; each of the three has a third of it, so that many kinds of places do not blind the first.
 
 Shape letters: N = sampled tokens.
 """
@@ -25,7 +28,9 @@ from scipy import stats
 
 Floats = NDArray[np.float64]
 
+ALL = "all"
 SETTLED = 0.98  # a likeliest token above this leaves nothing to choose
+WEIGHT_MAX = 4  # a place counts at most 2 to the power of this
 PER_BIN, BINS_MAX = 8, 16  # the chi-square distribution needs expected counts of 5 and more
 POWER = 0.9
 
@@ -48,6 +53,8 @@ class Draws:
 
     def at(self, place: str) -> "Draws":
         """Those of one place, or of one kind of place."""
+        if place == ALL:
+            return self
         kept = (self.place_N == place) | np.char.startswith(self.place_N, f"{place} ")
         return Draws(self.top_N[kept], self.hit_N[kept], self.rank_N[kept], self.place_N[kept])
 
@@ -57,10 +64,10 @@ class Draws:
         return sorted({place.split()[0] for place in self.place_N.tolist()})
 
     @property
-    def numbered(self) -> list[str]:
-        """Places of kinds that have several."""
-        found = sorted({place for place in self.place_N.tolist() if " " in place})
-        return found if len(found) > 1 else []
+    def places(self) -> list[list[str]]:
+        """What is asked about: all tokens, kinds of places, and places of kinds that have several."""
+        numbered = sorted({place for place in self.place_N.tolist() if " " in place})
+        return [*([[ALL]] if len(self.kinds) > 1 else []), self.kinds, *([numbered] if len(numbered) > 1 else [])]
 
     @property
     def open_ranks(self) -> Floats:
@@ -82,10 +89,29 @@ def ranks(above_N: Floats, own_N: Floats, random: np.random.Generator) -> Floats
     return above_N + own_N * random.random(len(own_N))
 
 
+def _weights(top_N: Floats) -> NDArray[np.int64]:
+    """1/p to the nearest power of 2: whole numbers, so that the count has a distribution that can be written down."""
+    return 2 ** np.rint(-np.log2(top_N)).clip(0, WEIGHT_MAX).astype(np.int64)
+
+
 def _likeliest_p(draws: Draws) -> float:
-    """Two-sided: twice the smaller exact tail of the Poisson-binomial count."""
-    count, found = stats.poisson_binom(draws.top_N.clip(0.0, 1.0)), int(draws.hit_N.sum())
-    return float(min(1.0, 2 * min(count.cdf(found), count.sf(found - 1))))
+    """Two-sided: twice the smaller exact tail of the weighted count."""
+    weight_N = _weights(draws.top_N)
+    found, chance = int(weight_N[draws.hit_N].sum()), np.zeros(weight_N.sum() + 1)
+    chance[0], reach = 1.0, 1
+    for top, weight in zip(draws.top_N.clip(0.0, 1.0).tolist(), weight_N.tolist(), strict=True):
+        shifted = top * chance[:reach]
+        chance[:reach] *= 1 - top
+        chance[weight : weight + reach] += shifted
+        reach += weight
+    return float(min(1.0, 2 * min(chance[: found + 1].sum(), chance[found:].sum())))
+
+
+def _order_p(draws: Draws) -> float:
+    """Two-sided. A sum of uniforms has lighter tails than the normal distribution that stands for it here."""
+    weight_N = np.sqrt((1 - draws.top_N).clip(0.0))
+    spread = float(np.sqrt(np.square(weight_N).sum() / 12))
+    return float(2 * stats.norm.sf(abs(weight_N @ (draws.rank_N - 0.5)) / max(spread, 1e-12)))
 
 
 def _ranks_p(rank_N: Floats) -> float:
@@ -94,28 +120,42 @@ def _ranks_p(rank_N: Floats) -> float:
     return float(stats.chisquare(counts).pvalue)
 
 
-def _detectable(draws: Draws, rate: float) -> float | None:
-    """Shift of the likeliest token's share that `_likeliest_p` would find 9 times in 10; None if nothing is open."""
-    spread = float(np.sqrt((draws.top_N * (1 - draws.top_N)).sum()))
-    needed = float(stats.norm.ppf(1 - rate / 2) + stats.norm.ppf(POWER)) * spread / len(draws)
-    return needed if float((1 - draws.top_N).mean()) > needed else None
+def detectable_bias(top_N: Floats, rate: float) -> float | None:
+    """Share of tokens that `likeliest` would find 9 times in 10, were the likeliest one taken in their stead.
+
+    Args:
+        top_N: probability of the likeliest token.
+        rate: false alarm rate of the question.
+
+    Returns:
+        None where even the likeliest token always would not be found.
+    """
+    weight_N = _weights(top_N)
+    gained = float(weight_N @ (1 - top_N))
+    needed = float(stats.norm.ppf(1 - rate / 2) + stats.norm.ppf(POWER))
+    spread = float(np.sqrt((weight_N**2 * top_N * (1 - top_N)).sum()))
+    return needed * spread / gained if needed * spread < gained else None
 
 
 @dataclass(frozen=True)
 class Tests:
-    """The answers to all questions; `p_value` is Bonferroni's over them."""
+    """The answers to all questions, each with its `share` of the false alarms; `p_value` is Bonferroni's over them."""
 
     answers: list[dict[str, Any]]
 
     @property
     def p_value(self) -> float:
         """Chance of a finding as strong as the strongest, were every token drawn as it should be."""
-        return min(1.0, len(self.answers) * min((answer["p_value"] for answer in self.answers), default=1.0))
+        return min(1.0, _weighed(self.worst)) if self.answers else 1.0
 
     @property
     def worst(self) -> dict[str, Any]:
         """The answer that speaks loudest."""
-        return min(self.answers, key=lambda answer: answer["p_value"])
+        return min(self.answers, key=_weighed)
+
+
+def _weighed(answer: dict[str, Any]) -> float:
+    return float(answer["p_value"] / answer["share"])
 
 
 def against_truth(draws: Draws, rate: float) -> Tests:
@@ -124,20 +164,33 @@ def against_truth(draws: Draws, rate: float) -> Tests:
     Args:
         rate: false alarm rate, for the stated power.
     """
-    answers = []
-    kinds, numbered = draws.kinds, draws.numbered
-    questions = 2 * len((*kinds, *numbered))
-    for kind in (*kinds, *numbered):
-        part = draws.at(kind)
-        answers.append({
-            "place": kind, "question": "likeliest", "positions": len(part), "p_value": _likeliest_p(part),
+    tiers = draws.places
+    return Tests([
+        answer
+        for tier in tiers for place in tier
+        for answer in _answers(draws.at(place), place, 1 / len(tiers) / len(tier), rate)
+    ])  # fmt: skip
+
+
+def _answers(part: Draws, place: str, share: float, rate: float) -> list[dict[str, Any]]:
+    """What is known of one place, which may raise `share` of the false alarms."""
+    found: dict[str, float] = {"likeliest": _likeliest_p(part), "order": _order_p(part)}
+    if len(part.open_ranks) >= 2 * PER_BIN:
+        found["ranks"] = _ranks_p(part.open_ranks)
+    each = share / len(found)
+    bias = detectable_bias(part.top_N, rate * each)
+    told: dict[str, dict[str, Any]] = {
+        "likeliest": {
             "found_share": float(part.hit_N.mean()), "expected_share": float(part.top_N.mean()),
-            "detectable_shift": _detectable(part, rate / questions),
-        })  # fmt: skip
-        if len(part.open_ranks) >= 2 * PER_BIN:
-            found = {"place": kind, "question": "ranks", "positions": len(part.open_ranks)}
-            answers.append(found | {"p_value": _ranks_p(part.open_ranks)})
-    return Tests(answers)
+            "detectable_bias": bias,
+        },
+        "ranks": {"positions": len(part.open_ranks)},
+    }  # fmt: skip
+    return [
+        {"place": place, "question": question, "positions": len(part), "p_value": p_value, "share": each}
+        | told.get(question, {})
+        for question, p_value in found.items()
+    ]
 
 
 def against_control(draws: Draws, control: Draws) -> Tests:
@@ -145,7 +198,7 @@ def against_control(draws: Draws, control: Draws) -> Tests:
 
     What both share, such as a reference that rounds otherwise than the engine, cancels.
     """
-    answers = []
+    answers: list[dict[str, Any]] = []
     for kind in draws.kinds:
         part = draws.at(kind)
         excess, variance = zip(*((_excess(side), _variance(side)) for side in (part, control)), strict=True)
@@ -155,7 +208,7 @@ def against_control(draws: Draws, control: Draws) -> Tests:
         if min(len(part.open_ranks), len(control.open_ranks)) >= 2 * PER_BIN:
             p_value = float(stats.ks_2samp(part.open_ranks, control.open_ranks).pvalue)
             answers.append({"place": kind, "question": "ranks", "positions": len(part.open_ranks), "p_value": p_value})
-    return Tests(answers)
+    return Tests([answer | {"share": 1 / len(answers)} for answer in answers])
 
 
 def _excess(draws: Draws) -> float:

@@ -14,7 +14,7 @@ from harness.config import Reproduction, load_all, load_reproduction, validate
 from harness.errors import UserError
 from harness.machines import KNOWN
 from harness.plan import WIDTH, amount, main, show, size_text, time_text
-from harness.planning import Planned, plan_of, planned_disk_mb, planned_minutes
+from harness.planning import BENCHMARK_PROMPT_TOKENS, Planned, plan_of, planned_disk_mb, planned_minutes
 from harness.recipes import REPRODUCTIONS, at_scale, merge, read_recipe
 from reports.collect import read_published
 
@@ -23,7 +23,7 @@ WITHIN = 0.3
 
 
 def _measured_run() -> Reproduction:
-    """The main job as it was when its seconds were measured, whatever it asks for today."""
+    """The main job as it was when its seconds were measured, whatever it asks for today: nothing was sampled then."""
     today = at_scale(read_recipe("smollm2_135m"), "full", Path("smollm2_135m"))
     then = merge(today, MEASURED["recipe"]) | {"name": "smollm2_135m", "gates": {}}
     return validate(Reproduction, then, "main_job_seconds.json")
@@ -138,6 +138,11 @@ def test_more_of_something_costs_more_of_it_and_nothing_of_the_rest():
     assert epochs.step("capture") == before.step("capture")
     assert layers.step("capture").disk_bytes == pytest.approx(1.5 * before.step("capture").disk_bytes, rel=1e-3)
     assert layers.step("measure", "none") == before.step("measure", "none")
+    sampling = run.evaluate.sampling.model_copy(update={"samples": 2 * run.evaluate.sampling.samples})
+    sampled = plan_of(_changed(run, "evaluate", sampling=sampling)).step("measure", "none")
+    more = sampled.tokens - before.step("measure", "none").tokens
+    replies = run.evaluate.sampling.prompts * run.evaluate.sampling.samples
+    assert more == replies * (BENCHMARK_PROMPT_TOKENS + run.evaluate.sampling.max_new_tokens)
 
 
 @pytest.mark.parametrize("name", ["llama3_8b", "qwen3_8b", "qwen3_235b_a22b"])

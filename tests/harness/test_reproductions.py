@@ -88,3 +88,13 @@ def test_one_miniature_of_each_architecture_at_least():
             assert {"eagle3"} < set(mini.algorithms), "EAGLE-3 and a block drafter"
             families.add(mini.verifier.family)
     assert {"llama", "qwen3", "qwen3_moe", "gpt_oss", "mistral"} <= families
+
+
+@pytest.mark.parametrize(("name", "accuracy"), [("llama3_8b", 0.72), ("qwen3_8b", 0.84)])
+def test_the_gates_of_the_published_integration_test_are_asked_for(name: str, accuracy: float):
+    run = load_reproduction(name)
+    assert run.gates.accuracy_min == {"gsm8k_5shot": accuracy} and run.gates.output_match_exact_min == 0.66
+    asked = run.evaluate.output_match
+    assert asked is not None and asked.sources == ["repeat_word", "gsm8k_5shot"]
+    rows = {source.name: source.rows for source in run.data.heldout}
+    assert sum(rows[name] for name in asked.sources) == 100 and run.evaluate.acceptance.limit is None

@@ -51,7 +51,7 @@ def test_the_engine_as_it_is_passes(sampled):
     found = verdict(sampled, "right")
     assert found["lossless"] and found["compared_with"] == "reference"
     counts = {row["benchmark"]: row["value"] for row in found["figures"] if row["metric"] == "sampling_positions"}
-    assert counts.keys() == {"plain", "draft", "bonus"} and min(counts.values()) >= 30
+    assert counts.keys() == {"plain", "draft", "bonus", "all"} and min(counts.values()) >= 30
 
 
 @pytest.mark.parametrize(

@@ -164,6 +164,7 @@ def _latency(variant: str) -> dict[str, Any]:
             "requests": 20, "failures": 0, "failure_share": 0.0,
             "ttft_ms": {"mean": 62.0 * level, "p50": 60.0 * level, "p95": 71.0 * level},
             "itl_ms": {"mean": itl_ms, "p50": itl_ms, "p95": 1.2 * itl_ms},
+            "chunk_gap_ms": {"mean": 2 * itl_ms, "p50": 2 * itl_ms, "p95": 3 * itl_ms},
             "request_s": {"mean": request_s, "p50": request_s, "p95": 1.15 * request_s},
             "tokens_per_s": {"value": rate, "low": 0.97 * rate, "high": 1.03 * rate},
             "output_tokens": 1280, "invalid": False, "records": records,

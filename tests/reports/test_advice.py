@@ -165,7 +165,7 @@ def test_lossless_is_claimed_as_far_as_it_was_tested(results):
 def write_sampled(results, variant, p_value, lossless):
     """What the test of sampled replies leaves."""
     figures = [{"metric": "sampling_p", "value": p_value, "n": 1500},
-               {"metric": "sampling_detectable_shift", "benchmark": "draft", "value": 0.04, "n": 900}]  # fmt: skip
+               {"metric": "sampling_detectable_bias", "benchmark": "draft", "value": 0.04, "n": 900}]  # fmt: skip
     found = {"lossless": lossless, "temperature": 0.8, "found": "tokens where a draft stood are not distributed so"}
     write_extra(results, f"lossless/{variant}.json", figures, **found)
 
@@ -177,7 +177,7 @@ def test_sampled_replies_that_hold_are_said_with_p_value_tokens_and_what_would_h
     assert verdict == "yes, as far as was tested"
     assert f"At temperature 0.8, the sampled tokens of {ALGORITHM} and {LOOKUP} are distributed like" in told
     assert "as far as 1,500 tokens each can tell (smallest p-value 0.31" in told
-    assert "A shift of the likeliest token's share by 4% would have shown." in told
+    assert "The likeliest token in place of 4.0% of them would have shown (9 in 10)." in told
 
 
 def test_a_draft_that_changes_sampled_replies_is_never_the_answer(results):

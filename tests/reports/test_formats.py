@@ -62,8 +62,8 @@ def test_the_validation_of_training_is_read():
 
 
 def test_the_test_of_sampled_replies_is_read_and_its_figures_are_described():
-    answer = {"question": "likeliest", "place": "draft", "positions": 90, "detectable_shift": 0.1}
-    rows = lossless.figures({"p_value": 0.4, "tests": [answer, answer | {"place": "plain", "detectable_shift": None}]})
+    answer = {"question": "likeliest", "place": "draft", "positions": 90, "detectable_bias": 0.1}
+    rows = lossless.figures({"p_value": 0.4, "tests": [answer, answer | {"place": "plain", "detectable_bias": None}]})
     content = {"figures": rows, "found": "no difference", "lossless": True, "temperature": 0.8}
     read = formats.ExtraFile.model_validate(content)
     assert (read.figures[0].metric, read.figures[0].value, read.lossless) == ("sampling_p", 0.4, True)

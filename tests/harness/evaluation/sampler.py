@@ -20,7 +20,7 @@ FAULTS = (
     "leaves the residual as it is",
     "takes the likeliest token as the bonus",
     "draws the bonus at temperature 1",
-    "takes the likeliest token 5% too often",
+    "takes the likeliest token instead now and then",
 )
 
 
@@ -47,7 +47,7 @@ def _choose(chance_BV, random):
     return (chance_BV.cumsum(axis=1) < drawn_B1).sum(axis=1).clip(max=VOCABULARY - 1)
 
 
-def _token(world, context_B, slot_B, drafts, fault, random):
+def _token(world, context_B, slot_B, drafts, fault, random, bias):
     """(token, whether a draft was accepted) of every reply at its own place in a step."""
     chance_BV, draft_B, best_B = world.chance_CV[context_B], world.draft_C[context_B], world.likeliest_C[context_B]
     rows_B, drafting_B, bonus_B = np.arange(len(context_B)), (slot_B >= 0) & (slot_B < drafts), slot_B == drafts
@@ -68,18 +68,18 @@ def _token(world, context_B, slot_B, drafts, fault, random):
     token_B = np.where(accepted_B, draft_B, _choose(used_BV, random))
     if fault == "takes the likeliest token as the bonus":
         token_B = np.where(bonus_B, best_B, token_B)
-    if fault == "takes the likeliest token 5% too often":
-        token_B = np.where(random.random(len(rows_B)) < 0.05, best_B, token_B)
+    if fault == "takes the likeliest token instead now and then":
+        token_B = np.where(random.random(len(rows_B)) < bias, best_B, token_B)
     return token_B, accepted_B
 
 
-def simulate(world, fault, runs, replies=64, tokens=32, drafts=3, seed=1):
-    """`Draws` of every run: what `lossless` makes of its samples."""
+def simulate(world, fault, runs, replies=64, tokens=32, drafts=3, seed=1, bias=0.05):
+    """`Draws` of every run: what `lossless` makes of its samples. `bias`: how often the likeliest token is taken."""
     random, count = np.random.default_rng(seed), runs * replies
     slot_B, steps = np.full(count, -1), []
     for _ in range(tokens):
         context_B = random.integers(CONTEXTS, size=count)
-        token_B, accepted_B = _token(world, context_B, slot_B, drafts, fault, random)
+        token_B, accepted_B = _token(world, context_B, slot_B, drafts, fault, random, bias)
         chance_BV = world.chance_CV[context_B]
         own_B = chance_BV[np.arange(count), token_B]
         above_B = np.where(chance_BV > own_B[:, None], chance_BV, 0.0).sum(axis=1)

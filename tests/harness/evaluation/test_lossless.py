@@ -95,10 +95,10 @@ def test_a_right_sampler_passes_and_the_file_says_what_was_tested(verifier, refe
     rows = {(row["metric"], row.get("benchmark", "")): row["value"] for row in found["figures"]}
     assert rows["sampling_p", ""] == found["p_value"] >= 0.001
     replies = len(PROMPTS) * SAMPLES
-    assert [rows["sampling_positions", place] for place in ("plain", "draft", "bonus")] == [
-        replies, 12 * replies, 3 * replies,
-    ]  # fmt: skip
-    assert 0 < rows["sampling_detectable_shift", "draft"] < rows["sampling_detectable_shift", "bonus"] < 1
+    places = ("plain", "draft", "bonus", "all")
+    assert [rows["sampling_positions", place] for place in places] == [n * replies for n in (1, 12, 3, 16)]
+    biases = [rows["sampling_detectable_bias", place] for place in ("all", "draft", "bonus", "plain")]
+    assert biases[0] > 0 and biases == sorted(biases) and biases[-1] < 1
 
 
 def test_a_bonus_token_that_is_always_the_likeliest_is_named(verifier, reference):

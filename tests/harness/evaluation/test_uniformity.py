@@ -34,6 +34,7 @@ def test_a_right_sampler_fails_once_in_a_thousand_runs_at_most():
     assert (p_values < 0.05).mean() >= 0.01, "Bonferroni's bound must not make the test blind"
 
 
+BIASED = "takes the likeliest token instead now and then"  # once in 20
 # Share of runs in which each fault is found: (replies of 32 tokens, share). 64 replies are the default.
 POWER = {
     "accepts every draft": (64, 0.95),
@@ -43,7 +44,7 @@ POWER = {
     "leaves the residual as it is": (64, 0.95),
     "takes the likeliest token as the bonus": (64, 0.95),
     "draws the bonus at temperature 1": (256, 0.4),
-    "takes the likeliest token 5% too often": (256, 0.5),
+    BIASED: (64, 0.3),
 }
 
 
@@ -72,13 +73,13 @@ def test_a_planted_fault_is_caught_as_often_as_stated(fault):
 
 
 @pytest.mark.slow
-def test_the_stated_shift_is_found_nine_times_in_ten():
-    runs = simulate(WORLD, "takes the likeliest token 5% too often", 12, 128)
-    answers = [next(a for a in against_truth(draws, RATE).answers if a["place"] == "draft") for draws in runs]
-    stated = np.mean([answer["detectable_shift"] for answer in answers])
-    shifts = [answer["found_share"] - answer["expected_share"] for answer in answers]
-    found = np.mean([answer["p_value"] < RATE / 9 for answer in answers])
-    assert (found >= 0.8) == (np.mean(shifts) >= 0.9 * stated)
+def test_the_stated_bias_is_found_nine_times_in_ten():
+    (right,) = simulate(WORLD, None, 1)
+    first = against_truth(right, RATE).answers[0]
+    assert (first["place"], first["question"]) == ("all", "likeliest")
+    runs = simulate(WORLD, BIASED, 60, bias=first["detectable_bias"])
+    found = sum(against_truth(draws, RATE).answers[0]["p_value"] < RATE * first["share"] for draws in runs)
+    assert stats.binom.ppf(0.001, 60, 0.9) <= found <= stats.binom.ppf(0.999, 60, 0.9)
 
 
 def test_a_reference_that_rounds_otherwise_than_both_servers_is_no_fault_of_the_draft():
@@ -108,13 +109,41 @@ def test_ranks_by_hand():
     assert found == pytest.approx([0.3, 0.75, 0.95])
 
 
+def asked(top, hit, rank):
+    """The answers of one kind of place by question."""
+    draws = Draws(np.array(top), np.array(hit), np.array(rank), np.full(len(top), "plain"))
+    tests = against_truth(draws, RATE)
+    assert sum(answer["share"] for answer in tests.answers) == pytest.approx(1)
+    return {answer["question"]: answer for answer in tests.answers}, tests
+
+
 def test_the_count_of_likeliest_tokens_by_hand():
     """Four tosses of a fair coin, all heads: 1 in 16 on one side, 1 in 8 on both."""
-    draws = Draws(np.full(4, 0.5), np.full(4, True), np.full(4, 0.1), np.full(4, "plain"))
-    tests = against_truth(draws, RATE)
-    assert [answer["question"] for answer in tests.answers] == ["likeliest"], "too few ranks for a chi-square"
-    assert tests.p_value == pytest.approx(0.125)
-    assert tests.worst["found_share"] == 1.0 and tests.worst["detectable_shift"] is None
+    found, tests = asked([0.5] * 4, [True] * 4, [0.1] * 4)
+    assert found.keys() == {"likeliest", "order"}, "too few ranks for a chi-square"
+    assert found["likeliest"]["p_value"] == pytest.approx(0.125)
+    assert found["likeliest"]["found_share"] == 1.0 and found["likeliest"]["detectable_bias"] is None
+    # The mean of 4 uniform numbers is 0.4 too low, 2.77 of its standard deviations.
+    assert found["order"]["p_value"] == pytest.approx(2 * stats.norm.sf(0.4 / np.sqrt(1 / 48)))
+    assert tests.p_value == pytest.approx(2 * found["order"]["p_value"]) and tests.worst["question"] == "order"
+
+
+def test_a_likeliest_token_counts_for_more_the_less_likely_it_was():
+    """Probabilities 1/2 and 1/4 count 2 and 4 times: the sum is 4 or more only if the second comes, 1 time in 4."""
+    found, _ = asked([0.5, 0.25], [False, True], [0.7, 0.1])
+    assert found["likeliest"]["p_value"] == pytest.approx(2 * 0.25)
+    found, _ = asked([0.5, 0.25], [True, True], [0.3, 0.1])
+    assert found["likeliest"]["p_value"] == pytest.approx(2 * 0.125)
+
+
+def test_all_tokens_the_kinds_of_places_and_their_drafts_share_the_false_alarms_in_thirds():
+    draws = simulate(WORLD, None, 1)[0]
+    shares = {"all": 0.0, "kinds": 0.0, "drafts": 0.0}
+    for answer in against_truth(draws, RATE).answers:
+        shares["drafts" if " " in answer["place"] else answer["place"] if answer["place"] == "all" else "kinds"] += (
+            answer["share"]
+        )
+    assert shares == pytest.approx(dict.fromkeys(shares, 1 / 3))
 
 
 def test_a_token_that_cannot_be_is_caught_where_all_is_settled():
