@@ -17,8 +17,10 @@ from torch import Tensor
 
 from algorithms.features import Teacher
 
-# Rows of a chunk: its float32 logits stay in a core's cache for vocabularies of a few thousand tokens.
-CHUNK_ROWS = 128
+# Logits of a chunk, whatever the vocabulary, so that memory does not grow with it: on a CPU as many as its caches hold,
+# elsewhere as many as keep the device busy.
+CHUNK_LOGITS_CPU, CHUNK_LOGITS = 1 << 19, 1 << 26
+CHUNK_ROWS_MIN = 8  # fewer only read the head more often
 TINY = 1e-30  # under any float32 probability that matters; keeps logarithms finite
 LK_SHARPNESS = 3.0
 
@@ -153,6 +155,12 @@ class _Job:
     overlap: bool
 
 
+def chunk_rows(head: Tensor) -> int:
+    """Rows that are scored at once through `head` [D, W]."""
+    logits = CHUNK_LOGITS_CPU if head.device.type == "cpu" else CHUNK_LOGITS
+    return max(CHUNK_ROWS_MIN, logits // head.shape[0])
+
+
 def _logits(parts: Sequence[Part], rows: Tensor) -> Tensor:
     logits = [(hidden[rows] @ head.T).float() for hidden, head in parts]
     return logits[0] if len(logits) == 1 else torch.stack(logits).sum(dim=0)
@@ -173,7 +181,7 @@ class _HeadLoss(torch.autograd.Function):
             for tensor, kind, wants in zip(flat, kinds, wanted, strict=True)
         ]
         # Rows of one target lie together, so that a chunk computes each of its targets once.
-        for rows in job.target_R.argsort(stable=True).split(CHUNK_ROWS):
+        for rows in job.target_R.argsort(stable=True).split(chunk_rows(flat[1])):
             chunk = _Chunk(job.targets.log_probabilities(job.target_R[rows]), _logits(parts, rows).log_softmax(dim=-1))
             value, slope = _weighted(chunk, job.loss)
             found.keep(rows, chunk, value, job)

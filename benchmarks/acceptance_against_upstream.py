@@ -27,7 +27,8 @@ from statistics import median
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import algorithms
-from benchmarks.upstream_options import as_arguments, upstream_options
+from benchmarks.trainers import PACK_TOKENS, Trainers, environment
+from benchmarks.upstream_options import upstream_options
 from harness.config import load_reproduction, validate
 from harness.errors import UserError, run_command
 from harness.files import file_sha256, read_jsonl, write_json
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
 
 SIDES = ("upstream", "ours")
 SOURCES = ("word_problems", "instructions")
-PACK_TOKENS = 1024
 
 
 class Piece(NamedTuple):
@@ -111,70 +111,43 @@ class Comparison:
         sizes = {self.knobs(name).draft_vocab_size for name in self.reproduction.algorithms}
         return sorted(sizes - {None})
 
-    def environment(self) -> dict[str, str]:
-        """The environment that both trainers run in."""
-        offline = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "TQDM_DISABLE": "1"}
-        return os.environ | offline | {"OMP_NUM_THREADS": str(self.cores)}
+    def trainers(self) -> Trainers:
+        """What both trainers are told."""
+        return Trainers(
+            self.verifier, self.results / "capture", self.reproduction.capture.aux_layers, self.work / "rows",
+            self.training, self.arguments.steps, self.cores,
+        )  # fmt: skip
 
     def write_rows(self) -> dict[str, Any]:
         """The rows in both layouts."""
-        command = [
-            sys.executable, "-m", "benchmarks.upstream_data", "--capture", str(self.results / "capture"),
-            "--verifier", str(self.verifier), "--training", self.training.model_dump_json(),
-            "--steps", str(self.arguments.steps), "--out", str(self.work / "rows"),
-            "--vocabularies", *map(str, self.vocabularies()),
-        ]  # fmt: skip
-        subprocess.run(command, check=True, env=self.environment())
-        return json.loads((self.work / "rows" / "data.json").read_text())
-
-    def rows(self) -> dict[str, Any]:
-        """What `write_rows` found."""
-        return json.loads((self.work / "rows.json").read_text())
+        return self.trainers().write_rows(self.vocabularies())
 
     def train_ours(self, name: str, folder: Path) -> dict[str, Any]:
-        """`python -m harness.training`, with packs so large that there are as many as upstream makes."""
-        rows, steps = self.rows(), self.arguments.steps
-        tokens_per_step = round(rows["tokens"] * self.training.epochs / steps)
-        settings = {
-            "training": self.training.model_dump() | {"tokens_per_step": tokens_per_step},
-            "algorithm": self.knobs(name).model_dump(),
-            "scale": "full",
-        }
-        command = [
-            sys.executable, "-m", "harness.training", "--settings", json.dumps(settings), "--algorithm", name,
-            "--verifier", str(self.verifier), "--capture", str(self.work / "rows" / "ours"),
-            "--out", str(folder / "draft"), "--state", str(folder / "state"),
-        ]  # fmt: skip
-        subprocess.run(command, check=True, env=self.environment(), stdout=subprocess.DEVNULL)
+        """`python -m harness.training`."""
+        command = [sys.executable, "-m", "harness.training", *self.trainers().ours(name, self.knobs(name), folder)]
+        subprocess.run(command, check=True, env=environment(self.cores), stdout=subprocess.DEVNULL)
         taken = [row for row in read_jsonl(folder / "state" / "metrics.jsonl") if "loss" in row]
         counts = [after - before for before, after in pairwise([0, *(row["tokens"] for row in taken)])]
         speeds = [(count, count / row["tokens_per_s"]) for count, row in zip(counts, taken, strict=True)]
         summary = json.loads((folder / "state" / "summary.json").read_text())
-        return _trained(speeds, [row["loss"] for row in taken], summary["peak_memory_bytes"], steps)
+        losses = [row["loss"] for row in taken]
+        return _trained(speeds, losses, summary["peak_memory_bytes"], self.arguments.steps)
 
     def train_upstream(self, name: str, folder: Path) -> dict[str, Any]:
         """Upstream's own trainer, in a process of its own; what it prints goes to `train.log`."""
-        rows, steps, figures = self.rows(), self.arguments.steps, folder / "figures.jsonl"
+        steps, figures = self.arguments.steps, folder / "figures.jsonl"
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
-        options = upstream_options(name, self.knobs(name)) | {
-            "--verifier-name-or-path": self.verifier, "--data-path": self.work / "rows" / "upstream",
-            "--train-data-ratio": rows["training_share"], "--save-path": folder / "checkpoints",
-            "--log-dir": folder / "logs", "--target-layer-ids": self.reproduction.capture.aux_layers,
-            "--total-seq-len": PACK_TOKENS, "--epochs": self.training.epochs, "--max-steps": steps,
-            # A whole number saves the first epoch and every so many: so the last one too.
-            "--checkpoint-freq": self.training.epochs,
-        }  # fmt: skip
-        command = [sys.executable, "-m", "benchmarks.upstream_trainer", str(figures), *as_arguments(options)]
-        _run_counted(command, self.environment(), folder / "train.log", figures, steps, name)
+        options = self.trainers().upstream(name, self.knobs(name), folder)
+        command = [sys.executable, "-m", "benchmarks.upstream_trainer", str(figures), *options]
+        _run_counted(command, environment(self.cores), folder / "train.log", figures, steps, name)
         *taken, end = read_jsonl(figures)
         taken = [row for row in taken if "train" in row]
         seconds = [row["profile"]["step_ms"] / 1000 for row in taken]
         speeds = [(row["profile"]["tokens_per_s"] * s, s) for row, s in zip(taken, seconds, strict=True)]
         _adopt(folder, self.knobs(name).speculative_tokens)
         losses = [row["train"]["loss"] for row in taken]
-        command_line = " ".join(as_arguments(options))
-        return _trained(speeds, losses, end["peak_memory_bytes"], steps) | {"options": command_line}
+        return _trained(speeds, losses, end["peak_memory_bytes"], steps) | {"options": " ".join(options)}
 
     def measure(self, name: str, folder: Path) -> dict[str, Any]:
         """Serve the draft and count what is accepted, by the same code as the reproduction's measurements."""

@@ -177,6 +177,7 @@ class Store:
         self._shards = [self._open(record, check_hashes) for record in self.manifest["shards"]]
         self._places = [(s, row) for s, record in enumerate(self.manifest["shards"]) for row in range(record["rows"])]
         self._checked = [False] * len(self._places)
+        self._touched: set[int] = set()
 
     def _read_manifest(self) -> dict[str, Any]:
         path = self.folder / MANIFEST
@@ -210,10 +211,32 @@ class Store:
     def __len__(self) -> int:
         return len(self._places)
 
+    @property
+    def lengths(self) -> list[int]:
+        """Positions of every document; no states are read."""
+        return [length for shard in self._shards for length in shard["offsets"].diff().tolist()]
+
+    def holds(self, token: int) -> str | None:
+        """Id of the first document that has the token, None where no one has; no states are read."""
+        for record, shard in zip(self.manifest["shards"], self._shards, strict=True):
+            places = (shard["token_ids"] == token).nonzero()[:1, 0]
+            within = torch.searchsorted(shard["offsets"], places, right=True) - 1
+            rows = torch.cat([within, (shard["last_token"] == token).nonzero()[:1, 0]])
+            if len(rows):
+                return record["ids"][int(rows.min())]
+        return None
+
+    def forget(self) -> None:
+        """Map anew what was read: pages of a mapped file count as this program's memory as long as they are mapped."""
+        for s in self._touched:
+            self._shards[s] = read_shard(self.folder / self.manifest["shards"][s]["file"])
+        self._touched.clear()
+
     def __getitem__(self, index: int) -> Document:
         """Document `index` as views of the mapped file; checked on its first access."""
         s, row = self._places[index]
         shard = self._shards[s]
+        self._touched.add(s)
         start, stop = shard["offsets"][row : row + 2].tolist()
         document = Document(
             self.manifest["shards"][s]["ids"][row],

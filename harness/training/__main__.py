@@ -79,12 +79,8 @@ def _check_mask_token(store: Store, token: int) -> None:
     vocabulary = store.manifest["vocab_size"]
     if token >= vocabulary:
         raise UserError(f"algorithms: mask_token_id = {token}: the vocabulary has {vocabulary}. Fix: use less")
-    for index in range(len(store)):
-        document = store[index]
-        if token == document.last_token or (document.token_ids == token).any():
-            raise UserError(
-                f"algorithms: mask_token_id = {token}: stands in {document.id}. Fix: use a token that no text has"
-            )
+    if document := store.holds(token):
+        raise UserError(f"algorithms: mask_token_id = {token}: stands in {document}. Fix: use a token that no text has")
 
 
 def _build(

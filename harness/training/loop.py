@@ -63,7 +63,7 @@ class Run:
 
     def __post_init__(self) -> None:
         training = self.training
-        self.lengths = [len(self.store[index].token_ids) for index in range(len(self.store))]
+        self.lengths = self.store.lengths
         self.train_rows, held_out = split_rows(len(self.store), training.validation_share, training.seed)
         self.validation_rows = held_out[:: -(-len(held_out) // VALIDATION_ROWS_MAX)]
         self.packs = [
@@ -97,7 +97,7 @@ def train(run: Run) -> Walk:
     with meter(f"training {run.algorithm.name}", left, "tokens") as bar:
         while run.steps < len(run.packs):
             tokens, row = _step(run)
-            _release_now_and_then(run.steps)
+            _release_now_and_then(run)
             run.metrics.append(row)
             bar.advance(tokens, f"loss {row['loss']:.3f}")
             if _epoch_ends(run):
@@ -174,10 +174,11 @@ def keep_freed_memory() -> None:
         _libc().mallopt(parameter, bytes_)
 
 
-def _release_now_and_then(step: int) -> None:
+def _release_now_and_then(run: Run) -> None:
     # No two packs have the same shapes: freed blocks fit ever less, and the heap grows by tens of MB a step.
-    if step % STEPS_BETWEEN_RELEASES == 0:
+    if run.steps % STEPS_BETWEEN_RELEASES == 0:
         _libc().malloc_trim(0)
+        run.store.forget()
 
 
 def _libc() -> ctypes.CDLL:

@@ -7,11 +7,18 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from algorithms import losses
 from algorithms.features import Teacher
-from algorithms.losses import CHUNK_ROWS, LOSSES, Targets, head_loss
+from algorithms.losses import CHUNK_ROWS_MIN, LOSSES, Targets, chunk_rows, head_loss
 from algorithms.positions import dpace, exponential_decay
 
+CHUNK_ROWS = 100
 ROWS, PLACES, WIDTH, VOCABULARY = 2 * CHUNK_ROWS + 9, 50, 6, 9
+
+
+@pytest.fixture(autouse=True)
+def small_chunks(monkeypatch):
+    monkeypatch.setattr(losses, "CHUNK_LOGITS_CPU", CHUNK_ROWS * VOCABULARY)
 
 
 def by_hand(name, p, q):
@@ -102,6 +109,13 @@ def test_losses_stay_finite_where_draft_and_verifier_are_certain_and_disagree():
         scores = head_loss([(hidden, torch.eye(4))], targets, torch.tensor([0]), torch.ones(1), {name: 1.0})
         scores.loss.backward()
         assert torch.isfinite(scores.loss) and torch.isfinite(hidden.grad).all(), name
+
+
+@given(st.integers(1, 300_000))
+def test_a_chunk_has_as_many_logits_whatever_the_vocabulary(vocabulary):
+    head = torch.empty(vocabulary, 1, device="meta")
+    rows = chunk_rows(head)
+    assert rows == CHUNK_ROWS_MIN or losses.CHUNK_LOGITS - vocabulary < rows * vocabulary <= losses.CHUNK_LOGITS
 
 
 def test_decay_is_exponential_from_the_first_position():

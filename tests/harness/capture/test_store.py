@@ -25,6 +25,7 @@ from harness.capture.store import (
     write_shard,
 )
 from harness.errors import UserError
+from harness.memory import memory_bytes
 
 LAYERS, WIDTH, VOCAB = 3, 8, 50
 FACTS = {"state_shape": [LAYERS, WIDTH], "dtype": "bfloat16", "key": "k"}
@@ -71,6 +72,10 @@ def test_what_goes_in_comes_out_in_order(tmp_path_factory: pytest.TempPathFactor
     written = [d for documents in shards for d in documents]
     assert len(store) == len(written)
     assert all(same(store[i], d) for i, d in enumerate(written))
+    assert store.lengths == [len(d.token_ids) for d in written]
+    for token in range(VOCAB):
+        holders = [d.id for d in written if token == d.last_token or (d.token_ids == token).any()]
+        assert store.holds(token) == (holders[0] if holders else None)
     counts = torch.zeros(VOCAB, dtype=torch.int64)
     for d in written:
         for token in [*d.token_ids[d.loss_mask].tolist(), d.last_token]:
@@ -230,3 +235,20 @@ def test_a_finished_shard_says_what_it_holds_and_a_broken_file_says_nothing(tmp_
     path.write_bytes(path.read_bytes()[:40])
     assert read_facts(path) == {}
     assert read_facts(tmp_path / "absent.safetensors") == {}
+
+
+def test_what_was_read_counts_as_the_programs_memory_until_it_is_forgotten(tmp_path: Path) -> None:
+    facts, tokens, states = FACTS | {"state_shape": [2, 8192]}, torch.arange(2000) % VOCAB, torch.ones(2000, 2, 8192)
+    large = Document("large", tokens, states.bfloat16(), tokens >= 0, 1)
+    record = shard_record(write_shard(tmp_path, 0, [large], facts))
+    known = {"shards": [record], "vocab_size": VOCAB, "aux_layers": [1], "last_layer": 2}
+    write_manifest(tmp_path, dict.fromkeys(MANIFEST_KEYS) | known)
+    del large, states
+    store, taken = Store(tmp_path), memory_bytes()
+    assert store.lengths == [2000] and store.holds(VOCAB) is None
+    assert memory_bytes() - taken < 10e6, "no states were read"
+    assert store[0].states.sum() == 2000 * 2 * 8192
+    assert memory_bytes() - taken > 60e6
+    store.forget()
+    assert memory_bytes() - taken < 10e6
+    assert store[0].states.sum() == 2000 * 2 * 8192

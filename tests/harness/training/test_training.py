@@ -94,6 +94,16 @@ def test_every_row_stands_in_exactly_one_pack_of_an_epoch_and_the_order_follows_
     assert all(sum(lengths[row] for row in pack) <= 2 * size + 2 * max(lengths) for pack in packs)
 
 
+@given(
+    st.lists(st.integers(2, 300), min_size=2, max_size=60), st.integers(16, 2000), st.integers(0, 5), st.integers(0, 3)
+)
+@settings(deadline=None, max_examples=60)
+def test_packs_of_unequal_documents_differ_from_their_mean_by_less_than_one_document(lengths, size, seed, epoch):
+    packs = epoch_packs(range(len(lengths)), lengths, size, seed, epoch)
+    wanted = sum(lengths) / max(1, round(sum(lengths) / size))
+    assert all(abs(sum(lengths[row] for row in pack) - wanted) <= max(lengths) for pack in packs)
+
+
 @given(st.integers(2, 500), st.floats(0.001, 0.49), st.integers(0, 9))
 def test_the_split_loses_and_repeats_no_row_and_leaves_both_sides_something(rows, share, seed):
     training, validation = split_rows(rows, share, seed)
