@@ -10,7 +10,7 @@ import numpy as np
 
 from harness.evaluation.uniformity import Draws, ranks
 
-TEMPERATURE = 0.8
+TEMPERATURE = 1.3
 CONTEXTS, VOCABULARY = 500, 20
 FAULTS = (
     "accepts every draft",

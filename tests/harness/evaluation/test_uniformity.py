@@ -28,36 +28,37 @@ def test_a_right_sampler_fails_no_more_often_than_stated():
 
 @pytest.mark.slow
 def test_a_right_sampler_fails_once_in_a_thousand_runs_at_most():
-    runs = simulate(WORLD, None, 3000, replies=16)
+    runs = simulate(WORLD, None, 2000, replies=12)
     p_values = np.array([against_truth(draws, RATE).p_value for draws in runs])
     assert (p_values < RATE).sum() <= most(RATE, len(runs))
     assert (p_values < 0.05).mean() >= 0.01, "Bonferroni's bound must not make the test blind"
 
 
 BIASED = "takes the likeliest token instead now and then"  # once in 20
-# Share of runs in which each fault is found: (replies of 32 tokens, share). 64 replies are the default.
+# Replies of 32 tokens, drafts a step, and the share of runs in which each fault is found at the very least. 64 replies
+# are the default; docs/metrics.md states these figures. What is wrong behind accepted drafts only is seldom seen.
 POWER = {
-    "accepts every draft": (64, 0.95),
-    "accepts where the draft is the likeliest token": (64, 0.95),
-    "accepts the last draft of a step": (64, 0.95),
-    "resamples from the whole distribution": (64, 0.95),
-    "leaves the residual as it is": (64, 0.95),
-    "takes the likeliest token as the bonus": (64, 0.95),
-    "draws the bonus at temperature 1": (256, 0.4),
-    BIASED: (64, 0.3),
+    "accepts every draft": (64, 3, 0.95),
+    "accepts where the draft is the likeliest token": (64, 3, 0.95),
+    "accepts the last draft of a step": (64, 3, 0.95),
+    "resamples from the whole distribution": (64, 3, 0.95),
+    "leaves the residual as it is": (64, 3, 0.95),
+    "takes the likeliest token as the bonus": (64, 3, 0.95),
+    "draws the bonus at temperature 1": (64, 1, 0.6),
+    BIASED: (128, 3, 0.7),
 }
 
 
 def caught(fault, runs):
     """The tests of all runs, once enough of them have found the fault."""
-    replies, power = POWER[fault]
-    found = [against_truth(draws, RATE) for draws in simulate(WORLD, fault, runs, replies)]
+    replies, drafts, power = POWER[fault]
+    found = [against_truth(draws, RATE) for draws in simulate(WORLD, fault, runs, replies, drafts=drafts)]
     alarming = [tests for tests in found if tests.p_value < RATE]
     assert len(alarming) >= stats.binom.ppf(0.001, runs, power)
     return alarming
 
 
-@pytest.mark.parametrize("fault", [fault for fault in FAULTS if POWER[fault][1] > 0.9])
+@pytest.mark.parametrize("fault", [fault for fault in FAULTS if POWER[fault][2] > 0.9])
 def test_a_planted_fault_is_caught(fault):
     alarming = caught(fault, 6)
     where = {"the bonus": "bonus", "last draft": "draft 3"}
