@@ -14,7 +14,7 @@ VENV := $(if $(filter cpu,$(BACKEND)),.venv,.venv-$(BACKEND))
 SCALE := $(if $(filter-out 0,$(SMOKE)),smoke,$(if $(filter-out 0,$(MINI)),mini,full))
 TARGET := reproduce_$(NAME)$(filter-out _full,_$(SCALE))
 RUN := $(VENV)/bin/python
-LOCKS := $(addprefix requirements/,install.sh $(BACKEND).lock torch-cpu.txt uv.txt verifier.txt)
+LOCKS := $(addprefix requirements/,install.sh $(BACKEND).lock torch-cpu.txt torchvision.txt uv.txt verifier.txt)
 CLUSTERS := slurm kubernetes
 ifneq ($(filter-out $(CLUSTERS),$(CLUSTER)),)
 $(error CLUSTER=$(CLUSTER): no such cluster. Fix: use one of $(CLUSTERS))

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from algorithms.contract import VerifierWeights
-from algorithms.layers import plain_rope
+from algorithms.layers import rope_of
 from algorithms.settings import DraftConfig
 from algorithms.vocabulary import from_offsets, target_mask, to_offsets
 
@@ -41,7 +41,7 @@ def layer_config(config: DraftConfig, verifier: dict[str, Any], model_type: str,
         "vocab_size": verifier["vocab_size"],
         "max_position_embeddings": verifier["max_position_embeddings"],
         "rms_norm_eps": verifier["rms_norm_eps"],
-        "rope_parameters": plain_rope(verifier["rope_parameters"]),
+        "rope_parameters": rope_of(verifier),
         "hidden_act": "silu",
         "attention_bias": False,
         "mlp_bias": False,

@@ -48,11 +48,25 @@ OTHER_ROPES = ("mrope_section", "use_fope", "rope_dim")
 def plain_rope(rope: dict[str, Any]) -> dict[str, Any]:
     """The rope of a draft whose verifier may also read images: its multimodal keys are left out.
 
-    Text has one position for all three axes, so the sections turn it as plain RoPE does, and a draft without these
-    keys is handed that one position by the server; with them it refuses to draft side by side.
+    Text has one position for all three axes, so the sections turn it as plain RoPE does. Behind an image the verifier's
+    positions fall short of the count of tokens; a draft counts tokens, as the server's second runner has it.
     """
     plain = {key: value for key, value in rope.items() if not key.startswith("mrope_")}
     return plain | ({"rope_type": "default"} if rope.get("rope_type") == "mrope" else {})
+
+
+def rope_of(verifier: dict[str, Any]) -> dict[str, Any]:
+    """`rope_parameters` for a draft beside a verifier: those of its text config, older keys folded in (contract 1.3).
+
+    A rope for each type of layer is given as it is: no draft can take it over.
+    """
+    rope = verifier.get("rope_parameters")
+    if not rope:
+        rope = {**(verifier.get("rope_scaling") or {}), "rope_theta": verifier.get("rope_theta")}
+    if any(isinstance(value, dict) for value in rope.values()):
+        return rope
+    rope = plain_rope({"rope_type": rope.get("type", "default"), **rope})
+    return {key: value for key, value in rope.items() if value is not None and key != "type"}
 
 
 def _llama3(frequencies: Tensor, rope: dict[str, Any]) -> Tensor:

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from algorithms.contract import Suspect, VerifierWeights
 from algorithms.exporting import draft_to_target
-from algorithms.layers import plain_rope
+from algorithms.layers import rope_of
 
 Content = dict[str, Any]
 Tensors = dict[str, Tensor]
@@ -54,7 +54,7 @@ def rope(config: Content, tensors: Tensors, verifier: VerifierWeights) -> Iterat
     """The verifier's RoPE, no scaling, or a base that servers take by default."""
     ours = config["transformer_layer_config"]["rope_parameters"]
     plain = {"rope_type": "default", "rope_theta": ours["rope_theta"]}
-    others = [plain_rope(verifier.config.get("rope_parameters") or plain), plain]
+    others = [rope_of(verifier.config) or plain, plain]
     others += [{"rope_type": "default", "rope_theta": theta} for theta in DEFAULT_THETAS]
     tried = [ours]
     for other in others:

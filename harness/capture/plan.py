@@ -13,6 +13,7 @@ from harness.capture.engine import Prompt
 from harness.capture.settings import CaptureSettings
 from harness.capture.store import MANIFEST, read_facts, shard_name
 from harness.data.chat import PromptRejected, prompt_token_ids
+from harness.data.images import image_urls
 from harness.errors import UserError
 from harness.files import file_sha256, json_sha256, read_jsonl
 from harness.progress import log
@@ -54,9 +55,10 @@ def read_rows(path: Path, tokenizer: Any, settings: CaptureSettings) -> list[Row
 
 def _row(row: dict[str, Any], tokenizer: Any, settings: CaptureSettings) -> Row:
     try:
-        prompt = Prompt(row["id"], prompt_token_ids(tokenizer, row["messages"], settings.system_prompt))
+        token_ids = prompt_token_ids(tokenizer, row["messages"], settings.system_prompt)
     except PromptRejected as rejected:
         return Row(Prompt(row["id"], []), str(rejected))
+    prompt = Prompt(row["id"], token_ids, tuple(image_urls(row["messages"])))
     room = settings.max_model_len - len(prompt.token_ids)
     wanted = min(settings.min_supervised_tokens, settings.reply.max_new_tokens)
     return Row(prompt, None if room >= wanted else f"prompt too long for max_model_len {settings.max_model_len}")
@@ -69,7 +71,7 @@ def in_shards(rows: list[Row], shard_rows: int) -> list[list[Row]]:
 
 def make_key(settings: CaptureSettings, rows: list[Row], verifier_sha256: str) -> dict[str, Any]:
     """What a shard's content follows from."""
-    prompts = json_sha256([[row.prompt.id, row.prompt.token_ids, row.dropped] for row in rows])
+    prompts = json_sha256([[row.prompt.id, row.prompt.token_ids, row.dropped, *row.prompt.images] for row in rows])
     return {"verifier": verifier_sha256, "prompts": prompts, "settings": settings.model_dump(exclude=NOT_IN_KEY)}
 
 

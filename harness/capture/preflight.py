@@ -8,7 +8,7 @@ Shape letters: S = positions, L = captured layers, H = width, V = vocabulary, n 
 """
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from algorithms.contract import VerifierWeights
 from algorithms.features import Teacher
 from harness.capture.store import Document
 from harness.errors import UserError
+from harness.verifiers.asking import Inputs, LayerStates, load_model
 
 INDEX_BYTES_PER_TOKEN = 9  # token id and mask
 ENGINE_BYTES = 2 * 2**30  # interpreter, libraries and activations of a small engine
@@ -94,8 +95,9 @@ class StatesCheck:
 
 
 def check_states(
-    documents: Sequence[Document], verifier: Path, weights: VerifierWeights, layer_ids: Sequence[int], dtype: str
-) -> dict[str, Any]:
+    documents: Sequence[Document], verifier: Path, weights: VerifierWeights, layer_ids: Sequence[int], dtype: str,
+    images: Mapping[str, Sequence[str]] | None = None,
+) -> dict[str, Any]:  # fmt: skip
     """Compare captured replies with the verifier in transformers.
 
     Args:
@@ -104,6 +106,7 @@ def check_states(
         weights: what training will take from that folder.
         layer_ids: ascending; the last one is n.
         dtype: of the capture.
+        images: of the prompts that have some, as data URIs by document id.
 
     Returns:
         `StatesCheck` as a dict.
@@ -111,11 +114,13 @@ def check_states(
     Raises:
         UserError: the states are not the verifier's; the message gives the figures and names the suspect.
     """
-    model = _load_model(verifier, dtype)
+    model = load_model(verifier, dtype=getattr(torch, dtype))
+    states, inputs = LayerStates(model), Inputs(verifier, model)
     teacher = Teacher.of(weights, torch.arange(len(weights.head_VH)))
     distances, divergences, differing = [], [], []
     for document in documents:
-        hidden_states, logits_SV = _run(model, document.token_ids)
+        asked = inputs(document.token_ids[None], (images or {}).get(document.id, ()))
+        hidden_states, logits_SV = _run(model, states, asked)
         distances.append(_distances(document.states, hidden_states))
         ours_SV, theirs_SV = teacher.log_probabilities(document.states[:, -1]), logits_SV.float().log_softmax(-1)
         divergences.append((theirs_SV.exp() * (theirs_SV - ours_SV)).sum(-1))
@@ -128,19 +133,12 @@ def check_states(
     return asdict(StatesCheck(len(documents), len(lost_S), errors, divergence, int((lost_S > 0).sum())))
 
 
-def _load_model(verifier: Path, dtype: str) -> Any:
-    from transformers import AutoModelForCausalLM
-    from transformers.utils import logging
-
-    logging.disable_progress_bar()
-    return AutoModelForCausalLM.from_pretrained(verifier, dtype=getattr(torch, dtype)).eval()
-
-
 @torch.no_grad()
-def _run(model: Any, token_ids_S: Tensor) -> tuple[list[Tensor], Tensor]:
-    """transformers' hidden_states (n + 1 times [S, H], the last one after the final norm) and logits [S, V]."""
-    output = model(token_ids_S[None], output_hidden_states=True, use_cache=False)
-    return [states[0] for states in output.hidden_states], output.logits[0]
+def _run(model: Any, states: LayerStates, inputs: dict[str, Tensor]) -> tuple[list[Tensor], Tensor]:
+    """transformers' states (n + 1 times [S, H], the last one after the final norm) and logits [S, V]."""
+    output = model(**inputs, output_hidden_states=True, use_cache=False)
+    inner = [states[layer] for layer in range(len(output.hidden_states) - 1)]
+    return [*inner, output.hidden_states[-1][0]], output.logits[0]
 
 
 def _distances(states_SLH: Tensor, hidden_states: list[Tensor]) -> Tensor:

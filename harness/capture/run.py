@@ -199,7 +199,9 @@ def _prove(job: Job, engine: AnyEngine, prompts: list[Prompt]) -> None:
     spoken = sum(int(document.loss_mask.sum()) + 1 for document in documents)
     if fault := next((f"{d.id}: {f}" for d in documents if (f := fault_of(d))), None):
         raise UserError(f"preflight: {fault}. Suspect: dtype, or the engine's cache. Fix: report this")
-    figures = check_states(documents, job.verifier, load_weights(job.verifier), job.layer_ids, settings.dtype)
+    images = {prompt.id: prompt.images for prompt in prompts}
+    weights = load_weights(job.verifier)
+    figures = check_states(documents, job.verifier, weights, job.layer_ids, settings.dtype, images)
     write_json(job.folder / PREFLIGHT, figures)
     longest_s = seconds * sum(job.row_length(p) - len(p.token_ids) for p in job.prompts()) / spoken
     log(

@@ -81,7 +81,9 @@ class StateTap:
         states_NLH = torch.stack(layers, dim=1).cpu()
         batch = self.model_runner.input_batch
         starts = self.model_runner.query_start_loc.np
-        token_ids_N = kwargs["input_ids"].cpu().numpy()
+        # A verifier that reads images is given embeddings instead of tokens; the runner has both.
+        given = kwargs["input_ids"]
+        token_ids_N = (self.model_runner.input_ids.gpu if given is None else given).cpu().numpy()
         for i, request in enumerate(batch.req_ids):
             rows = slice(int(starts[i]), int(starts[i + 1]))
             kept = self.tap_rows.get(request)

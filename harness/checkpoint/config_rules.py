@@ -154,7 +154,7 @@ def rope_written(subject: Subject) -> Iterator[Saying]:
         found = f"partial_rotary_factor {rope['partial_rotary_factor']}: the server turns the first part of each head"
         yield note(found, "check that training did: some trainers turn whole heads")
     if rope.get("mrope_section") is not None:
-        yield fault("mrope_section in the draft's RoPE", "remove it: drafting is over text positions")
+        yield fault("mrope_section in the draft's RoPE", "remove it: drafts count tokens, behind images too")
     needs = ROPE_NEEDS.get(str(rope["rope_type"]))
     if needs is None:
         yield fault(f"rope_type {rope['rope_type']!r}", f"use one of {', '.join(ROPE_NEEDS)}")

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from algorithms.layers import plain_rope
+from algorithms.layers import rope_of
 from harness.checkpoint.findings import Rule, Saying, Subject, fault, note
 from harness.checkpoint.stored import Readable, blocks
 
@@ -19,14 +19,9 @@ SCALINGS = ("final_logit_softcapping", "embedding_multiplier", "scale_emb", "log
 
 
 def _rope(config: dict[str, Any]) -> dict[str, Any] | None:
-    """RoPE settings in the new form, defaults and empty values left out; None where they are given per layer type."""
-    rope: dict[str, Any] = config.get("rope_parameters") or {}
-    if not rope:
-        rope = {**(config.get("rope_scaling") or {}), "rope_theta": config.get("rope_theta")}
-    if any(isinstance(value, dict) for value in rope.values()):
-        return None
-    rope = plain_rope({"rope_type": rope.get("type", "default"), **rope})
-    return {key: value for key, value in rope.items() if value is not None and key != "type"}
+    """RoPE settings in the new form; None where they are given per layer type."""
+    rope = rope_of(config)
+    return None if any(isinstance(value, dict) for value in rope.values()) else rope
 
 
 def verifier_sizes(subject: Subject) -> Iterator[Saying]:
@@ -62,6 +57,10 @@ def rope_of_verifier(subject: Subject) -> Iterator[Saying]:
         differing = sorted(key for key in {*ours, *theirs} if ours.get(key) != theirs.get(key))
         found = ", ".join(f"{key} {ours.get(key)} (verifier {theirs.get(key)})" for key in differing)
         yield fault(found, "write the verifier's rope_parameters; accept this if the draft was trained with its own")
+    config = subject.verifier.config
+    if (config.get("rope_parameters") or config.get("rope_scaling") or {}).get("mrope_section"):
+        found = "the verifier's positions have three axes: vLLM's first model runner loses its place behind images"
+        yield note(found, "train on the count of tokens, as its second runner has it, and serve images on that one")
 
 
 def norm_epsilon(subject: Subject) -> Iterator[Saying]:

@@ -9,6 +9,7 @@ from typing import Any
 
 import jinja2
 
+from harness.data.images import image_reader, image_urls
 from harness.errors import UserError
 
 ROLES = ("system", "user", "assistant", "tool")
@@ -44,7 +45,7 @@ def with_system_turn(messages: list[Message], system_prompt: str | None) -> list
 
 
 def prompt_token_ids(tokenizer: Any, messages: list[Message], system_prompt: str | None = None) -> list[int]:
-    """Token ids of the conversation up to where the assistant's next reply starts.
+    """Token ids of the conversation up to where the assistant's next reply starts, every token of an image counted.
 
     The template writes every special token itself, so the tokenizer adds none: no double start token.
 
@@ -56,9 +57,21 @@ def prompt_token_ids(tokenizer: Any, messages: list[Message], system_prompt: str
     if strange:
         raise PromptRejected(f"unknown role {', '.join(map(repr, strange))}")
     try:
-        return list(tokenizer.apply_chat_template(turns, add_generation_prompt=True, tokenize=True, return_dict=False))
+        ids = list(tokenizer.apply_chat_template(turns, add_generation_prompt=True, tokenize=True, return_dict=False))
     except (jinja2.TemplateError, TypeError) as error:  # strict templates raise either
         raise PromptRejected(f"template: {error}") from error
+    urls = image_urls(turns)
+    return _with_images(tokenizer, ids, urls) if urls else ids
+
+
+def _with_images(tokenizer: Any, token_ids: list[int], urls: list[str]) -> list[int]:
+    reader = image_reader(tokenizer.name_or_path)
+    if reader is None:
+        raise PromptRejected("an image, which this verifier does not read")
+    try:
+        return reader.widened(token_ids, urls)
+    except ValueError as error:
+        raise PromptRejected(str(error)) from error
 
 
 def loss_mask(prompt_len: int, total_len: int) -> list[bool]:

@@ -4,6 +4,7 @@ Called by `prepare.py`. A row: id, source, messages, answer (ends in `#### N`) o
 later user turns where there are any.
 """
 
+import json
 import random
 from collections.abc import Callable, Container, Iterable, Iterator
 from itertools import islice
@@ -13,13 +14,18 @@ from harness.data.benchmarks import gsm8k, mt_bench
 from harness.data.conversations import conversations, prompt_of
 from harness.data.instructions import instructions
 from harness.data.integration import gsm8k_5shot, repeat_word
+from harness.data.pictures import image_questions
 from harness.data.word_problems import long_prompts, word_problems
 from harness.errors import UserError
 from harness.sections.data import AnySource, ChatSource, LongSource
 
 Row = dict[str, Any]
 REQUEST = 'Show the calculation and end with "#### <number>".'  # GSM8K's own form
-OWN: dict[str, Callable[[bool, int], Iterable[Any]]] = {"word_problems": word_problems, "instructions": instructions}
+OWN: dict[str, Callable[[bool, int], Iterable[Any]]] = {
+    "word_problems": word_problems,
+    "instructions": instructions,
+    "image_questions": image_questions,
+}
 
 
 def rows_of(
@@ -45,8 +51,9 @@ def rows_of(
 
 
 def question_of(row: Row) -> str:
-    """The turn that the verifier answers; two rows with the same one are the same prompt."""
-    return row["messages"][-1]["content"]
+    """The turn that the verifier answers, with its images; two rows with the same one are the same prompt."""
+    content = row["messages"][-1]["content"]
+    return content if isinstance(content, str) else json.dumps(content)
 
 
 def _make(source: AnySource, heldout: bool, folder: str | None, seed: int, held_out: Container[str]) -> Iterable[Row]:

@@ -37,13 +37,13 @@ Ask = Callable[[list[tuple[str, Prompt]], Sequence[str]], list[Answer]]
 class ServedModel(LM):
     """What lm-eval takes for a model: a running server, asked by `ask`.
 
-    `earlier` holds, by problem id, the turns that a row has before its question: lm-eval knows the question only.
-    None for a task whose prompts are texts.
+    `turns` holds, by problem id, the turns of a row: lm-eval knows the words of the question only, neither the turns
+    before it nor its images. None for a task whose prompts are texts.
     """
 
-    def __init__(self, ask: Ask, earlier: dict[str, list[dict[str, str]]] | None) -> None:
+    def __init__(self, ask: Ask, turns: dict[str, list[dict[str, Any]]] | None) -> None:
         super().__init__()
-        self.ask, self.earlier = ask, earlier
+        self.ask, self.turns = ask, turns
         self.answers: dict[str, Answer] = {}
 
     @property
@@ -63,10 +63,10 @@ class ServedModel(LM):
         return [answer.text for answer in answers]
 
     def _prompt(self, request: "Instance") -> Prompt:
-        if self.earlier is None:
+        if self.turns is None:
             return request.args[0]
-        *before, question = json.loads(request.args[0])
-        return [*before, *self.earlier[request.doc["id"]], question]
+        *before, _ = json.loads(request.args[0])
+        return [*before, *self.turns[request.doc["id"]]]
 
     def loglikelihood(self, requests: list["Instance"]) -> list[tuple[float, bool]]:
         """Not offered by a chat server."""
@@ -97,11 +97,11 @@ def score(
     problems = [row for row in rows if row["source"] == task and row.get("answer")][: settings.limit]
     if not problems:
         return {"not_run": f"no held-out prompts of {task} with an answer"}
-    earlier = None if task in TEXT_TASKS else {row["id"]: row["messages"][:-1] for row in problems}
-    model, name = ServedModel(ask, earlier), f"specproof_{task}"
+    turns = None if task in TEXT_TASKS else {row["id"]: row["messages"] for row in problems}
+    model, name = ServedModel(ask, turns), f"specproof_{task}"
     tasks = TaskManager(include_path=str(TASKS), include_defaults=False, metadata={"rows": problems}).load([name])
     # Not `simple_evaluate`, which wraps this call: it spends seconds on listing the machine's packages.
-    chat = {"apply_chat_template": True, "system_instruction": system_prompt} if earlier is not None else {}
+    chat = {"apply_chat_template": True, "system_instruction": system_prompt} if turns is not None else {}
     results = evaluate(model, tasks, bootstrap_iters=0, **chat)
     summary = _summary(results["samples"][name], model.answers, settings.error_share_max)
     if summary["scores_disagree"]:

@@ -21,7 +21,7 @@ RETRY_PAUSE_S = 0.5
 TOP_LOGPROBS = 2
 SPEC_SUMS = ("num_spec_steps", "num_draft_tokens", "num_accepted_draft_tokens")
 
-Prompt = str | Sequence[dict[str, str]]  # a text to continue, or the turns of a conversation
+Prompt = str | Sequence[dict[str, Any]]  # a text to continue, or the turns of a conversation
 
 
 def sampling_fields(seed: int) -> dict[str, Any]:

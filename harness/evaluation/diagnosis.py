@@ -176,7 +176,7 @@ def _read_otherwise(case: Case) -> list[Reading]:
 
 def _all_states(case: Case, layers: list[int], dtype: str) -> list[torch.Tensor]:
     states = States(case.verifier, layers, getattr(torch, dtype))
-    return [states([*row["prompt_token_ids"], *row["token_ids"]]) for row in case.rows]
+    return [states([*row["prompt_token_ids"], *row["token_ids"]], row.get("images", ())) for row in case.rows]
 
 
 def _reading(case: Case, suspect: Suspect, states: Sequence[torch.Tensor], layers: list[int], dtype: str) -> Reading:
@@ -224,7 +224,8 @@ def _unexplained(case: Case) -> tuple[str, str]:
     states = States(case.verifier, [0], getattr(torch, case.settings.dtype))
     own = total = 0
     for row in case.rows:
-        said = states.likeliest([*row["prompt_token_ids"], *row["token_ids"]])[len(row["prompt_token_ids"]) - 1 : -1]
+        asked = row["prompt_token_ids"]
+        said = states.likeliest([*asked, *row["token_ids"]], row.get("images", ()))[len(asked) - 1 : -1]
         own += sum(ours == theirs for ours, theirs in zip(said, row["token_ids"], strict=True))
         total += len(said)
     if own < OWN_SHARE_MIN * total:

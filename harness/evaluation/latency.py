@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 REQUEST_LIMIT_S = 120.0  # on average over a load: a server that hangs must not hold the run for ever
 STOP_LIMIT_S = 60.0  # and GuideLLM's own end, after the last request
 
-Prompt = tuple[str, Sequence[dict[str, str]] | str]  # id, and turns or a text that has its template already
+Prompt = tuple[str, Sequence[dict[str, Any]] | str]  # id, and turns or a text that has its template already
 
 
 @dataclass(frozen=True)
@@ -139,7 +139,7 @@ def _load(
     return done, [request for group in requests for request in (*group.errored, *group.incomplete)]
 
 
-def _row(prompt: Sequence[dict[str, str]] | str) -> dict[str, Any]:
+def _row(prompt: Sequence[dict[str, Any]] | str) -> dict[str, Any]:
     return {"prompt": prompt} if isinstance(prompt, str) else {"messages": list(prompt)}
 
 
@@ -200,7 +200,7 @@ def _record(request: "GenerativeRequestStats", ids: dict[str, str]) -> dict[str,
     span_ms = (last_s - first_s) * 1000
     drafting = (request.response_metrics or {}).get("speculative_decoding") or {}
     return {
-        "id": ids[json.dumps(sent, sort_keys=True)],
+        "id": ids[json.dumps(_stated(sent), sort_keys=True)],
         "output_tokens": tokens,
         "latency_s": round(request.request_latency or 0.0, 5),
         "ttft_ms": round(request.time_to_first_token_ms or 0.0, 3),
@@ -209,6 +209,13 @@ def _record(request: "GenerativeRequestStats", ids: dict[str, str]) -> dict[str,
         "chunks": chunks,
         "verify_steps": drafting.get("num_spec_steps"),
     }
+
+
+def _stated(sent: Any) -> Any:
+    """What was sent without the empty keys that GuideLLM's data set adds: each part gets the keys of all parts."""
+    if isinstance(sent, dict):
+        return {key: _stated(value) for key, value in sent.items() if value is not None}
+    return [_stated(each) for each in sent] if isinstance(sent, list) else sent
 
 
 def _spread(values: Sequence[float | None]) -> dict[str, float | None]:

@@ -22,6 +22,7 @@ from harness.evaluation.settings import ParitySettings
 from harness.evaluation.statistics import pooled_gap
 from harness.evaluation.walk import Steps, inside_reply, walk
 from harness.progress import meter
+from harness.verifiers.asking import Inputs, LayerStates, load_model
 from harness.verifiers.weights import load_weights
 
 Row = dict[str, Any]
@@ -31,31 +32,19 @@ class States:
     """The verifier in transformers, asked for the states that a draft reads."""
 
     def __init__(self, folder: Path, layers: Sequence[int], dtype: torch.dtype) -> None:
-        from transformers import AutoModelForCausalLM
-
-        self.device = "cuda" if torch.cuda.is_available() else "cpu"
-        model: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype)
-        self.model = model.to(self.device).eval()
-        self.layers, self.last = layers, self.model.config.get_text_config().num_hidden_layers
-        self._before_norm: Tensor | None = None
-        self.model.get_decoder().norm.register_forward_pre_hook(self._keep)
-
-    def _keep(self, _: nn.Module, inputs: tuple[Tensor, ...]) -> None:
-        # transformers gives the last state only after the final norm; drafts read the residual stream before it.
-        self._before_norm = inputs[0]
+        self.model = load_model(folder, dtype=dtype).to("cuda" if torch.cuda.is_available() else "cpu")
+        self.layers, self._states, self._inputs = layers, LayerStates(self.model), Inputs(folder, self.model)
 
     @torch.no_grad()
-    def __call__(self, token_ids: Sequence[int]) -> Tensor:
-        """[S, A, H]; id i is the residual stream after i layers (contract section 3)."""
-        inputs = torch.tensor([token_ids], device=self.device)
-        hidden = self.model.get_decoder()(inputs, output_hidden_states=True).hidden_states
-        chosen = [self._before_norm if layer == self.last else hidden[layer] for layer in self.layers]
-        return torch.stack([state[0] for state in chosen if state is not None], dim=1).cpu()
+    def __call__(self, token_ids: Sequence[int], images: Sequence[str] = ()) -> Tensor:
+        """[S, A, H]; id i is the residual stream after i layers (contract section 3). `images` are data URIs."""
+        self.model.base_model(**self._inputs(torch.tensor([token_ids]), images), use_cache=False)
+        return torch.stack([self._states[layer] for layer in self.layers], dim=1).cpu()
 
     @torch.no_grad()
-    def likeliest(self, token_ids: Sequence[int]) -> list[int]:
+    def likeliest(self, token_ids: Sequence[int], images: Sequence[str] = ()) -> list[int]:
         """The verifier's own next token after every token."""
-        logits = self.model(torch.tensor([token_ids], device=self.device)).logits
+        logits = self.model(**self._inputs(torch.tensor([token_ids]), images), use_cache=False).logits
         return logits[0].argmax(dim=-1).tolist()
 
 
@@ -83,7 +72,7 @@ def predict(rows: Sequence[Row], folder: Path, verifier: Path, dtype: torch.dtyp
     found = []
     with meter("parity", len(rows), "replies") as bar:
         for row in rows:
-            states_SAH = states([*row["prompt_token_ids"], *row["token_ids"]])
+            states_SAH = states([*row["prompt_token_ids"], *row["token_ids"]], row.get("images", ()))
             found.append(accepted_steps(algorithm, draft, row, states_SAH, draft_tokens))
             bar.advance(1)
     return found, draft_tokens

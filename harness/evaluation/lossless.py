@@ -31,6 +31,7 @@ from harness.evaluation.sampling import all_plain, places
 from harness.evaluation.settings import LosslessSettings
 from harness.evaluation.uniformity import ALL, Draws, Tests, against_control, against_truth, joined, ranks
 from harness.progress import meter
+from harness.verifiers.asking import Inputs, load_model
 
 Row = dict[str, Any]
 LOGITS_MAX = 1 << 27  # entries of the logits at once: 512 MiB
@@ -40,20 +41,18 @@ class Reference:
     """The verifier in transformers, in float32: what it says after every token of sampled replies."""
 
     def __init__(self, folder: Path) -> None:
-        from transformers import AutoModelForCausalLM
-
         self.device = "cuda" if torch.cuda.is_available() else "cpu"
-        model: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
-        self.model = model.to(self.device).eval()
+        self.model = load_model(folder, dtype=torch.float32).to(self.device)
+        self._inputs = Inputs(folder, self.model)
 
     @torch.no_grad()
-    def logits(self, prompt: Sequence[int], replies: Sequence[Sequence[int]]) -> Tensor:
+    def logits(self, prompt: Sequence[int], replies: Sequence[Sequence[int]], images: Sequence[str] = ()) -> Tensor:
         """float32 [R, M, V]: entry i is what token i of the reply was sampled from. The prompt is read once for all."""
         longest = max(map(len, replies))
         padded_RM = torch.zeros(len(replies), longest, dtype=torch.long, device=self.device)
         for row, reply in enumerate(replies):
             padded_RM[row, : len(reply)] = torch.tensor(reply)
-        start = self.model(torch.tensor([prompt], device=self.device), use_cache=True, logits_to_keep=1)
+        start = self.model(**self._inputs(torch.tensor([prompt]), images), use_cache=True, logits_to_keep=1)
         first_RMV = start.logits.float().expand(len(replies), -1, -1)
         if longest == 1:
             return first_RMV
@@ -94,7 +93,8 @@ def score(rows: Sequence[Row], reference: Reference, temperature: float, seed: i
     with meter("reference", len(rows), "replies") as bar:
         for group in prompts.values():
             for chunk in _chunks(group, reference.model.config.get_text_config().vocab_size):
-                logits_RMV = reference.logits(chunk[0]["prompt_token_ids"], [row["token_ids"] for row in chunk])
+                asked, images = chunk[0]["prompt_token_ids"], chunk[0].get("images", ())
+                logits_RMV = reference.logits(asked, [row["token_ids"] for row in chunk], images)
                 for row, logits_MV in zip(chunk, logits_RMV, strict=True):
                     draws, gap = _draws(logits_MV, row, temperature, random)
                     parts.append(draws)

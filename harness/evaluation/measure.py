@@ -94,7 +94,8 @@ class Measurement:
         failed = [{"id": answer.id, "reason": answer.error} for _, answer in answered if answer.error]
         if len(failed) > FAILED_SHARE_MAX * len(answered):
             raise RuntimeError(f"{self.variant}: {len(failed)} of {len(answered)} replies failed, first {failed[0]}")
-        kept = [as_row(answer, source) for source, answer in answered if answer.error is None]
+        replied = [(source, answer) for source, answer in answered if answer.error is None]
+        kept = [as_row(answer, source) | self.prompts.images(answer.id) for source, answer in replied]
         write_jsonl(self.out / "replies.jsonl", kept)
         content = {"num_speculative_tokens": self.draft_tokens, "benchmarks": benchmarks, "identity_checks": checks}
         self.write("acceptance.json", content | {"failed": failed, "request": chat.body}, self.evaluate.seed)

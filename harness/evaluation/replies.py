@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.data.chat import load_tokenizer, prompt_token_ids, with_system_turn
+from harness.data.images import image_urls
 from harness.errors import UserError
 from harness.evaluation.client import Answer, Chat
 from harness.evaluation.match import first_difference
@@ -35,7 +36,7 @@ class Prompts:
     def __init__(self, rows: Sequence[dict[str, Any]], verifier: Path, system_prompt: str | None) -> None:
         tokenizer = load_tokenizer(verifier)
         self.tokenizer, self.rows, self.system_prompt = tokenizer, list(rows), system_prompt
-        self.messages: dict[str, list[dict[str, str]]] = {}
+        self.messages: dict[str, list[dict[str, Any]]] = {}
         self.token_ids: dict[str, list[int]] = {}
         self.add(rows)
 
@@ -45,7 +46,12 @@ class Prompts:
             self.messages[row["id"]] = with_system_turn(row["messages"], self.system_prompt)
             self.token_ids[row["id"]] = prompt_token_ids(self.tokenizer, self.messages[row["id"]])
 
-    def render(self, messages: Sequence[dict[str, str]]) -> str:
+    def images(self, prompt_id: str) -> dict[str, list[str]]:
+        """What a reply to this prompt keeps of it beside its tokens: `images`, as data URIs, where it has some."""
+        urls = image_urls(self.messages[prompt_id])
+        return {"images": urls} if urls else {}
+
+    def render(self, messages: Sequence[dict[str, Any]]) -> str:
         """The text of a conversation up to where the reply starts, special tokens written out."""
         return self.tokenizer.apply_chat_template(list(messages), add_generation_prompt=True, tokenize=False)
 
@@ -60,7 +66,7 @@ class Prompts:
         messages = with_system_turn(longest_conversation(row), self.system_prompt)
         return len(prompt_token_ids(self.tokenizer, messages)) + reply_tokens * len(turns)
 
-    def first(self, source: str, count: int) -> tuple[list[tuple[str, list[dict[str, str]]]], ...]:
+    def first(self, source: str, count: int) -> tuple[list[tuple[str, list[dict[str, Any]]]], ...]:
         """(id, messages) of the first `count` prompts of `source`, and of the others."""
         prompts = [(row["id"], self.messages[row["id"]]) for row in self.rows if row["source"] == source]
         return prompts[:count], prompts[count:]

@@ -68,7 +68,8 @@ def collect(
         answers = pool.map(lambda one: ask(client, one[0], one[2]), asked)
         for (_, source, request_seed), answer in zip(asked, answers, strict=True):
             prompts.check([answer])
-            rows += [_row(answer, source, request_seed)] if answer.error is None else []
+            row = _row(answer, source, request_seed) | prompts.images(answer.id)
+            rows += [row] if answer.error is None else []
             bar.advance(1)
     return rows
 

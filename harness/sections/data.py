@@ -6,7 +6,9 @@ from pydantic import Field
 
 from harness.sections.base import Strict
 
-SourceName = Literal["word_problems", "instructions", "gsm8k", "gsm8k_5shot", "mt_bench", "repeat_word"]
+SourceName = Literal[
+    "word_problems", "instructions", "image_questions", "gsm8k", "gsm8k_5shot", "mt_bench", "repeat_word"
+]
 
 ROWS_MAX = 100_000_000  # beyond any set: a slip of the hand
 

@@ -7,7 +7,7 @@ from pydantic import Field, PositiveFloat, PositiveInt
 from harness.sections.base import Strict
 from harness.sections.data import SourceName
 
-TaskName = Literal["word_problems", "gsm8k", "gsm8k_5shot"]
+TaskName = Literal["word_problems", "image_questions", "gsm8k", "gsm8k_5shot"]
 Share = Annotated[float, Field(ge=0, le=1)]
 
 

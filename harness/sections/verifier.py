@@ -48,8 +48,8 @@ class MiniatureVerifier(AnyVerifier):
 
     source: Literal["miniature"]
     id: str = Field(description="name it, for example specproof/llama-miniature")
-    family: Literal["llama", "qwen3", "qwen3_moe", "gpt_oss", "mistral"] = Field(
-        description="use llama, qwen3, qwen3_moe, gpt_oss or mistral"
+    family: Literal["llama", "qwen3", "qwen3_moe", "qwen3_vl_moe", "gpt_oss", "mistral"] = Field(
+        description="use llama, qwen3, qwen3_moe, qwen3_vl_moe, gpt_oss or mistral"
     )
     seed: int = Field(1, ge=0, description="use a whole number from 0")
     training_tokens: int = Field(1_400_000, ge=10_000, description="train on this many tokens of text")

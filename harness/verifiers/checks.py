@@ -25,15 +25,15 @@ def run_checks(folder: Path, name: str, checks: list[VerifierCheck]) -> list[dic
     if not checks:
         return []
     import torch
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-    from transformers.utils import logging
+    from transformers import AutoTokenizer
 
-    logging.disable_progress_bar()
+    from harness.verifiers.asking import load_model
+
     tokenizer = AutoTokenizer.from_pretrained(folder)
     where = "auto" if torch.cuda.is_available() else None  # all GPUs together
     records: list[dict[str, Any]] = [check.model_dump() | {"replies": {}, "margin_min_nats": {}} for check in checks]
     for dtype in (torch.bfloat16, torch.float32):
-        model = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, device_map=where).eval()
+        model = load_model(folder, dtype=dtype, device_map=where)
         kind = str(dtype).removeprefix("torch.")
         for record in records:
             reply, margin_nats = _checked_reply(

@@ -25,6 +25,7 @@ TRACES_OF_THE_MAKER = (
     "is_local",
     "local_files_only",
 )
+READS_IMAGES = "qwen3_vl_moe"  # the family of miniatures that is built in a way of its own
 EDITED_FILES = ("config.json", "tokenizer_config.json", "generation_config.json")
 
 
@@ -39,7 +40,8 @@ def source_sha256(verifier: Verifier) -> str:
     if isinstance(verifier, HubVerifier):
         return json_sha256([verifier.id, verifier.revision])
     if isinstance(verifier, MiniatureVerifier):
-        return json_sha256([verifier.model_dump(), versions("harness.verifiers.miniature.build")])
+        builder = "vision" if verifier.family == READS_IMAGES else "build"
+        return json_sha256([verifier.model_dump(), versions(f"harness.verifiers.miniature.{builder}")])
     return json_sha256({path.name: file_sha256(path) for path in _model_files(_existing_folder(verifier))})
 
 
@@ -52,7 +54,10 @@ def fetch(verifier: Verifier, folder: Path) -> None:
     if isinstance(verifier, WheelVerifier):
         wheel.dequantise(wheel.find(verifier), folder)
     elif isinstance(verifier, MiniatureVerifier):
-        from harness.verifiers.miniature.build import build
+        if verifier.family == READS_IMAGES:
+            from harness.verifiers.miniature.vision import build
+        else:
+            from harness.verifiers.miniature.build import build
 
         build(verifier, folder)
     elif isinstance(verifier, HubVerifier):

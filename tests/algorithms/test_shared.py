@@ -9,7 +9,7 @@ from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
 import algorithms
 from algorithms.attention import Layout, visible
-from algorithms.layers import Rotary, plain_rope, rotary_frequencies
+from algorithms.layers import Rotary, plain_rope, rope_of, rotary_frequencies
 from algorithms.vocabulary import choose, from_offsets, target_mask, to_offsets
 
 
@@ -99,6 +99,25 @@ def test_a_draft_of_a_verifier_that_reads_images_turns_text_plainly():
     keys = {"mrope_section": [11, 11, 10], "mrope_interleaved": True}
     plain = {"rope_type": "default", "rope_theta": 1e7, "partial_rotary_factor": 0.25}
     assert plain_rope(plain | keys) == plain_rope(plain | keys | {"rope_type": "mrope"}) == plain
+
+
+@pytest.mark.parametrize(
+    ("config", "wanted"),
+    [
+        ({"rope_theta": 1e6, "rope_scaling": None}, {"rope_type": "default", "rope_theta": 1e6}),
+        (
+            {"rope_theta": 5e6, "rope_scaling": {"rope_type": "default", "mrope_section": [24, 20, 20]}},
+            {"rope_type": "default", "rope_theta": 5e6},
+        ),
+        ({"rope_theta": 1e4, "rope_scaling": {"type": "linear", "factor": 2.0}},
+         {"rope_type": "linear", "rope_theta": 1e4, "factor": 2.0}),
+        ({"rope_parameters": {"rope_type": "default", "rope_theta": 1e6}, "rope_theta": 1.0},
+         {"rope_type": "default", "rope_theta": 1e6}),
+    ],
+    ids=["theta alone", "axes of images", "an older kind", "new beside old"],
+)  # fmt: skip
+def test_a_draft_takes_over_the_rope_of_a_config_with_older_keys(config, wanted):
+    assert rope_of(config) == wanted
 
 
 def test_turned_heads_keep_their_length_and_their_product_depends_on_distance_only():

@@ -60,8 +60,8 @@ def test_packages_that_differ_are_counted_and_named():
 
 
 def test_cuda_builds_beside_the_cpu_build_of_torch_are_found():
-    (row,) = doctor.foreign_checks({"torchvision": "0.28", "torch": "2.13", "numpy": "2"})
-    assert row.state == "missing" and row.found == "torchvision" and row.fix.endswith("uv pip uninstall torchvision")
+    (row,) = doctor.foreign_checks({"torchaudio": "2.13", "torch": "2.13", "torchvision": "0.28"})
+    assert row.state == "missing" and row.found == "torchaudio" and row.fix.endswith("uv pip uninstall torchaudio")
     assert next(iter(doctor.foreign_checks({"torch": "2.13"}))).state == "ok"
 
 

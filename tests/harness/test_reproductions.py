@@ -87,7 +87,7 @@ def test_one_miniature_of_each_architecture_at_least():
             assert mini.needs.gpus == 0 and mini.verifier.source == "miniature"
             assert {"eagle3"} < set(mini.algorithms), "EAGLE-3 and a block drafter"
             families.add(mini.verifier.family)
-    assert {"llama", "qwen3", "qwen3_moe", "gpt_oss", "mistral"} <= families
+    assert {"llama", "qwen3", "qwen3_moe", "qwen3_vl_moe", "gpt_oss", "mistral"} <= families
 
 
 @pytest.mark.parametrize(("name", "accuracy"), [("llama3_8b", 0.72), ("qwen3_8b", 0.84)])

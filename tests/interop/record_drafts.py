@@ -2,10 +2,12 @@
 
 Run by the tests of this folder as `python -m tests.interop.record_drafts JOB.json` in the folder that the drafts'
 relative verifier names start from. The job: {"verifier": folder, "prompts": [[ids]], "max_tokens": n, "forced": bool,
-"drafts": [folder, ...], "native": {folder: speculative config}}. A draft in `native` is not in the speculators format:
-the verifier is served with that config. Beside each draft it leaves `<draft>.json` (outputs, counters) and
-`<draft>.safetensors` (one entry per proposal and request). `forced` replaces 0..K drafts of each proposal by the tokens
-that plain decoding gave, after they were recorded, so that every number of acceptances happens.
+"drafts": [folder, ...], "native": {folder: speculative config}, "images": [[data URI]], "as_shipped": [folder]}. A
+draft in `native` is not in the speculators format: the verifier is served with that config. Prompts hold every token of
+their images. A draft in `as_shipped` is served without our repair of positions behind images. Beside each draft it
+leaves `<draft>.json` (outputs, counters) and `<draft>.safetensors` (one entry per proposal and request). `forced`
+replaces 0..K drafts of each proposal by the tokens that plain decoding gave, after they were recorded, so that every
+number of acceptances happens.
 """
 
 import functools
@@ -30,7 +32,9 @@ from vllm.platforms.cpu import CpuPlatform
 from vllm.v1.spec_decode.llm_base_proposer import SpecDecodeBaseProposer
 from vllm.v1.worker.gpu_model_runner import GPUModelRunner
 
+from harness.data.images import decoded, narrowed
 from harness.serving import cpu_support
+from harness.serving.cpu_support import image_positions
 
 MAX_MODEL_LEN = 256
 MORE_TOKENS = 16  # of plain decoding, so that the last proposals can be forced too
@@ -55,10 +59,14 @@ class Recorder:
         starts = given["common_attn_metadata"].query_start_loc_cpu.tolist()
         rejected = given["num_rejected_tokens_gpu"]
         inputs = []
+        position_N = given["target_positions"]
+        if position_N.dim() == 2:  # three axes, of a verifier that reads images
+            given_lengths = given["common_attn_metadata"].seq_lens
+            position_N = image_positions.token_positions(torch.tensor(starts), given_lengths)
         for row in range(len(self.requests)):
             span = slice(starts[row], starts[row + 1] - (0 if rejected is None else int(rejected[row])))
             kept = {
-                "positions": given["target_positions"][span],
+                "positions": position_N[span],
                 "token_ids": given["target_token_ids"][span].long(),
                 "aux_states": given["target_hidden_states"][span],
                 "next_token": given["next_token_ids"][row : row + 1].long(),
@@ -112,8 +120,20 @@ def start_engines_faster() -> None:
     CpuPlatform.register_triton_kernel_overrides = staticmethod(functools.cache(register))
 
 
+def asked(engine: LLM, prompts: list[list[int]], images: list[list[str]]) -> list[dict[str, Any]]:
+    """Prompts as the engine takes them: it widens those with images itself."""
+    if not any(images):
+        return [{"prompt_token_ids": prompt} for prompt in prompts]
+    token = engine.llm_engine.vllm_config.model_config.hf_config.image_token_id
+    return [
+        {"prompt_token_ids": narrowed(prompt, token)}
+        | ({"multi_modal_data": {"image": [decoded(url) for url in urls]}} if urls else {})
+        for prompt, urls in zip(prompts, images, strict=True)
+    ]
+
+
 def generate(
-    model: str, prompts: list[list[int]], max_tokens: int, **more: Any
+    model: str, prompts: list[list[int]], max_tokens: int, images: list[list[str]] | None = None, **more: Any
 ) -> tuple[list[list[int]], dict[str, Any]]:
     """Greedy token ids of each prompt, and the engine's counters of speculative decoding."""
     engine = LLM(
@@ -129,7 +149,7 @@ def generate(
         **more,
     )
     sampling = SamplingParams(temperature=0, max_tokens=max_tokens, ignore_eos=True, detokenize=False)
-    done = engine.generate([{"prompt_token_ids": prompt} for prompt in prompts], sampling, use_tqdm=False)
+    done = engine.generate(asked(engine, prompts, images or []), sampling, use_tqdm=False)
     counters = {m.name: getattr(m, "value", None) for m in engine.get_metrics() if "spec_decode" in m.name}
     settings = engine.llm_engine.vllm_config.speculative_config
     if settings is not None:
@@ -147,16 +167,19 @@ def generate(
 
 def main(job: dict[str, Any]) -> None:
     """Plain decoding first, then every draft."""
-    prompts = job["prompts"]
+    prompts, images = job["prompts"], job.get("images")
     start_engines_faster()
-    plain, _ = generate(job["verifier"], prompts, job["max_tokens"] + MORE_TOKENS)
+    plain, _ = generate(job["verifier"], prompts, job["max_tokens"] + MORE_TOKENS, images)
     install()
+    mended = SpecDecodeBaseProposer.set_inputs_first_pass
     for draft in job["drafts"]:
+        shipped = draft in job.get("as_shipped", [])
+        SpecDecodeBaseProposer.set_inputs_first_pass = mended.__wrapped__ if shipped else mended
         whole = [prompt + reply for prompt, reply in zip(prompts, plain, strict=True)]
         Recorder.current = Recorder(whole if job["forced"] else None)
         native = job.get("native", {}).get(draft)
         served, more = (draft, {}) if native is None else (job["verifier"], {"speculative_config": native})
-        replies, counters = generate(served, prompts, job["max_tokens"], **more)
+        replies, counters = generate(served, prompts, job["max_tokens"], images, **more)
         save_file(
             {name: tensor.contiguous() for name, tensor in Recorder.current.entries.items()}, f"{draft}.safetensors"
         )

@@ -92,6 +92,7 @@ def serve_drafts(
     forced: bool,
     recorder: str = "record_drafts",
     native: dict[str, dict[str, Any]] | None = None,
+    **more: Any,
 ) -> dict[str, Served]:
     """Run vLLM over some drafts.
 
@@ -101,9 +102,10 @@ def serve_drafts(
         forced: see `record_drafts`.
         recorder: one of `RECORDERS`.
         native: speculative config by draft folder, for drafts that are not in the speculators format.
+        more: further entries of the job, see `record_drafts`.
     """
     job = {"verifier": verifier, "prompts": prompts, "max_tokens": max_tokens, "forced": forced, "drafts": list(drafts)}
-    job["native"] = native or {}
+    job |= {"native": native or {}, **more}
     (root / "job.json").write_text(json.dumps(job))
     done = subprocess.run(
         [sys.executable, "-m", f"tests.interop.{recorder}", "job.json"],

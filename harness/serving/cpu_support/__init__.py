@@ -7,6 +7,8 @@
   word (`context_norm`);
 - *temperature of draft tokens*, always: without it a sampled request (temperature above 0) that drafts on the first
   runner gets noise (`temperature`);
+- *places of draft tokens behind images*, always: beside a verifier that reads images the first runner would have drafts
+  overwrite their context (`image_positions`);
 - *the second model runner*, where the draft asks for it: vLLM serves some drafts on that runner alone, which is written
   in Triton, and the CPU build has no Triton. Triton's interpreter stands in (`interpreter`), and PyTorch replaces every
   kernel that matters, since the interpreter takes a thousand times as long (`replacing`, `kernels`). What is left to
@@ -85,8 +87,9 @@ def install(second_runner: bool) -> tuple[str, ...]:
         from harness.serving.cpu_support import replacing
 
         added.append(f"{replacing.replace_kernels()} kernels in PyTorch")
-    from harness.serving.cpu_support import context_norm, temperature
+    from harness.serving.cpu_support import context_norm, image_positions, temperature
 
     context_norm.repair()
     temperature.repair()
-    return (*added, "per-layer context k-norm", "temperature of draft tokens")
+    image_positions.repair()
+    return (*added, "per-layer context k-norm", "temperature of draft tokens", "places of draft tokens behind images")

@@ -7,7 +7,7 @@ gradient is then a sum of two, the same in either order, so that a seed gives th
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
@@ -22,7 +22,7 @@ from harness.progress import log, meter
 from harness.sections.verifier import MiniatureVerifier
 from harness.verifiers.miniature.copying import start_with_copying
 from harness.verifiers.miniature.corpus import conversations
-from harness.verifiers.miniature.documents import Document, batches, documents
+from harness.verifiers.miniature.documents import batches, documents
 from harness.verifiers.miniature.families import FAMILIES, model_config
 from harness.verifiers.miniature.tokenizer import train_tokenizer
 
@@ -33,13 +33,15 @@ VOCABULARY = 1024
 SHARES = {"problems": 0.55, "instructions": 0.1, "calculations": 0.33, "repetitions": 0.02}
 TOKENIZER_CONVERSATIONS = 2000
 MEAN_TOKENS = 100  # of a conversation, 87 to 114 by family, to know how many make up `training_tokens`
+# Token ids, which of them the assistant says, both [B, S]; and what makes the inputs beside all ids but the last.
+Half = tuple["Tensor", "Tensor", Callable[[], dict[str, "Tensor"]]]
 MUON_RATE, ADAM_RATE, WARMUP_SHARE = 1e-2, 4e-3, 0.05
 HALVES = 2
 
 
 def build(verifier: MiniatureVerifier, folder: Path) -> None:
     """Train `verifier` and save it to the empty `folder`: config, bf16 safetensors, tokenizer, template."""
-    from transformers import AutoModelForCausalLM, GenerationConfig
+    from transformers import AutoModelForCausalLM
 
     family = FAMILIES[verifier.family]
     turns = conversations(verifier.seed, verifier.training_tokens // MEAN_TOKENS, SHARES)
@@ -53,31 +55,38 @@ def build(verifier: MiniatureVerifier, folder: Path) -> None:
     )
     log(f"{verifier.id}: {sum(p.numel() for p in model.parameters()) / 1e6:.1f} million parameters")
     start_with_copying(model, verifier.seed)
-    train(model, documents(family, tokenizer, turns, verifier.seed), verifier)
-    model.generation_config = GenerationConfig(
-        bos_token_id=model.config.bos_token_id,
-        eos_token_id=model.config.eos_token_id,
-        pad_token_id=model.config.pad_token_id,
-    )
-    model.to(torch.bfloat16).save_pretrained(folder)
+    rows = documents(family, tokenizer, turns, verifier.seed)
+    packs = batches(rows, verifier.tokens_per_step, verifier.seed)
+    train(model, [[(ids[i::HALVES], said[i::HALVES], dict) for i in range(HALVES)] for ids, said in packs], verifier)
+    save(model, folder)
     tokenizer.save_pretrained(folder)
 
 
-def train(model: Any, rows: list[Document], verifier: MiniatureVerifier) -> None:
-    """One pass; the rate rises for a share of the steps and then falls in a straight line."""
-    packs = list(batches(rows, verifier.tokens_per_step, verifier.seed))
+def save(model: Any, folder: Path) -> None:
+    """Weights in bf16, config and generation config, which names the tokens that start, end and pad."""
+    from transformers import GenerationConfig
+
+    config = model.config.get_text_config()
+    tokens = {key: getattr(config, key) for key in ("bos_token_id", "eos_token_id", "pad_token_id")}
+    model.generation_config = GenerationConfig(**tokens)
+    model.to(torch.bfloat16).save_pretrained(folder)
+
+
+def train(model: Any, packs: Sequence[list[Half]], verifier: MiniatureVerifier) -> None:
+    """One pass over batches in halves; the rate rises for a share of the steps and then falls in a straight line."""
     optimizers = _optimizers(model)
     model.train()
-    with _halves() as pool, meter(f"{verifier.id}: training", sum(ids.numel() for ids, _ in packs), "tokens") as bar:
-        for step, (ids_BS, said_BS) in enumerate(packs):
+    tokens = sum(ids_BS.numel() for pack in packs for ids_BS, *_ in pack)
+    with _halves() as pool, meter(f"{verifier.id}: training", tokens, "tokens") as bar:
+        for step, pack in enumerate(packs):
             share = min((step + 1) / max(1, WARMUP_SHARE * len(packs)), 1.02 - step / len(packs))
-            parts = [(ids_BS[i::HALVES], said_BS[i::HALVES]) for i in range(HALVES)]
-            loss = sum(pool.map(partial(_learn, model, said_BS.sum()), *zip(*parts, strict=True)))
+            said = sum(int(said_BS.sum()) for _, said_BS, _ in pack)
+            loss = sum(pool.map(partial(_learn, model, said), pack))
             if not math.isfinite(loss):
                 raise UserError(f"verifier {verifier.id}: the loss is not finite at step {step}. Fix: another seed")
             nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             list(pool.map(partial(_move, share), *zip(*optimizers, strict=True)))
-            bar.advance(ids_BS.numel(), f"loss {loss:.3f}")
+            bar.advance(sum(ids_BS.numel() for ids_BS, *_ in pack), f"loss {loss:.3f}")
 
 
 @contextmanager
@@ -92,11 +101,12 @@ def _halves() -> Iterator[ThreadPoolExecutor]:
         torch.set_num_threads(threads)
 
 
-def _learn(model: Any, said: "Tensor", ids_BS: "Tensor", said_BS: "Tensor") -> float:
+def _learn(model: Any, said: int, half: Half) -> float:
     """Add the gradient of a part of a batch that says `said` tokens in all; returns its share of the loss."""
+    ids_BS, said_BS, beside = half
     if not len(ids_BS):
         return 0.0
-    loss = _loss(model, ids_BS, said_BS) / said
+    loss = _loss(model, ids_BS, said_BS, beside()) / said
     loss.backward()
     return loss.item()
 
@@ -108,10 +118,10 @@ def _move(share: float, optimizer: torch.optim.Optimizer, rate: float) -> None:
     optimizer.zero_grad()
 
 
-def _loss(model: Any, ids_BS: "Tensor", said_BS: "Tensor") -> "Tensor":
+def _loss(model: Any, ids_BS: "Tensor", said_BS: "Tensor", beside: dict[str, "Tensor"]) -> "Tensor":
     """Cross-entropy of what the assistant says, summed. Padding is on the right: a causal mask alone keeps it away."""
     with torch.autocast("cpu", torch.bfloat16):
-        state_BSH = model.model(input_ids=ids_BS[:, :-1], use_cache=False).last_hidden_state
+        state_BSH = model.model(input_ids=ids_BS[:, :-1], use_cache=False, **beside).last_hidden_state
         logits_RV = model.lm_head(state_BSH[said_BS[:, 1:]])
     return nn.functional.cross_entropy(logits_RV.float(), ids_BS[:, 1:][said_BS[:, 1:]], reduction="sum")
 

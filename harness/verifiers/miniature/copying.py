@@ -30,7 +30,7 @@ def start_with_copying(model: Any, seed: int) -> None:
     """
     generator = torch.Generator().manual_seed(seed)
     embedding_VH, head_VH = model.get_input_embeddings().weight, model.get_output_embeddings().weight
-    hidden, width = embedding_VH.shape[1], model.config.head_dim
+    hidden, width = embedding_VH.shape[1], model.config.get_text_config().head_dim
     basis_HH = torch.randn(hidden, hidden, generator=generator)
     basis_HH[:, 0] = 1.0  # the constant part
     basis_HH = torch.linalg.qr(basis_HH).Q.T
@@ -41,8 +41,9 @@ def start_with_copying(model: Any, seed: int) -> None:
         made_VH -= made_VH @ before_DH.T @ before_DH + made_VH @ torch.outer(constant_H, constant_H)
         embedding_VH.copy_(made_VH + SPREAD * math.sqrt(hidden) * constant_H)
         head_VH.copy_(embedding_VH)
-        frequency = model.model.rotary_emb.inv_freq
-        first, second = (layer.self_attn for layer in model.model.layers[:2])
+        decoder = model.get_decoder()
+        frequency = decoder.rotary_emb.inv_freq
+        first, second = (layer.self_attn for layer in decoder.layers[:2])
         _look_at_the_token_before(first, frequency, constant_H, now_DH, before_DH)
         _look_after_the_same_token(second, frequency, now_DH, before_DH, said_DH)
 

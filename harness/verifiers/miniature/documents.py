@@ -20,10 +20,11 @@ LENGTH_NOISE = 20  # tokens: like lengths waste little, but a batch should not h
 
 @dataclass(frozen=True)
 class Document:
-    """Token ids of a conversation, and which of them the assistant says (end of turn included)."""
+    """Token ids of a conversation, which of them the assistant says (end of turn included), and its images."""
 
     ids: list[int]
     said: list[bool]
+    images: tuple[str, ...] = ()
 
 
 def documents(family: Family, tokenizer: Any, conversations: list[Turns], seed: int) -> list[Document]:
@@ -59,6 +60,11 @@ def _place_of(part: list[int], ids: list[int]) -> int:
 
 def batches(rows: list[Document], tokens: int, seed: int) -> Iterator[tuple[Tensor, Tensor]]:
     """(ids_BS, said_BS) of at most `tokens` tokens with padding, which nobody says. One pass."""
+    return map(padded, packs_of(rows, tokens, seed))
+
+
+def packs_of(rows: list[Document], tokens: int, seed: int) -> list[list[Document]]:
+    """The documents of each batch, in mixed order."""
     shuffle = random.Random(seed)
     packs: list[list[Document]] = []
     pack: list[Document] = []
@@ -68,11 +74,11 @@ def batches(rows: list[Document], tokens: int, seed: int) -> Iterator[tuple[Tens
             pack = []
         pack.append(row)
     packs.append(pack)
-    for chosen in shuffle.sample(packs, len(packs)):
-        yield _padded(chosen)
+    return shuffle.sample(packs, len(packs))
 
 
-def _padded(rows: list[Document]) -> tuple[Tensor, Tensor]:
+def padded(rows: list[Document]) -> tuple[Tensor, Tensor]:
+    """(ids_BS, said_BS), padded on the right with token 0."""
     longest = max(len(row.ids) for row in rows)
     ids_BS = torch.zeros(len(rows), longest, dtype=torch.long)
     said_BS = torch.zeros(len(rows), longest, dtype=torch.bool)

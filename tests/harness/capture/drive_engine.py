@@ -3,7 +3,7 @@
     python -m tests.harness.capture.drive_engine FOLDER
 
 FOLDER/job.json: {verifier, layer_ids, max_num_seqs, blocks, max_new_tokens, workers,
-batches: [[[token ids], ...], ...]}.
+batches: [[[token ids], ...], ...]}, and `images` (data URIs of each prompt, in the same order) where there are some.
 Leaves FOLDER/written.safetensors (states by "<batch>-<row>") and FOLDER/written.json (tokens, finish reasons,
 preemptions, live settings, and replies after the recording was stopped).
 """
@@ -26,7 +26,8 @@ def main(folder: Path) -> None:
 
     job = json.loads((folder / "job.json").read_text())
     config = verifier_config(Path(job["verifier"]))
-    block_bytes = CACHE_BLOCK_TOKENS * 2 * config["num_hidden_layers"] * config["head_dim"] * 4
+    heads = config["num_key_value_heads"]
+    block_bytes = CACHE_BLOCK_TOKENS * 2 * config["num_hidden_layers"] * heads * config["head_dim"] * 4
     longest = max(len(tokens) for batch in job["batches"] for tokens in batch)
     size = EngineSize(longest, longest + job["max_new_tokens"], job["max_num_seqs"], job["workers"])
     engine = Engine(Path(job["verifier"]), "float32", size, 512, job["blocks"] * block_bytes, job["layer_ids"])
@@ -40,7 +41,8 @@ def main(folder: Path) -> None:
     Scheduler._preempt_request = counted
     states, facts = {}, {}
     for b, batch in enumerate(job["batches"]):
-        prompts = [Prompt(f"{b}-{i}", tokens) for i, tokens in enumerate(batch)]
+        images = job["images"][b] if "images" in job else [[]] * len(batch)
+        prompts = [Prompt(f"{b}-{i}", tokens, tuple(images[i])) for i, tokens in enumerate(batch)]
         for written in engine.write(prompts, Reply(max_new_tokens=job["max_new_tokens"]), 0):
             states[written.prompt.id] = written.states.contiguous()
             facts[written.prompt.id] = [written.token_ids, written.finish_reason]

@@ -36,7 +36,7 @@ class Written:
 
     def __init__(self, folder: Path, verifier: Path, **job: Any) -> None:
         folder.mkdir()
-        self.batches = job["batches"]
+        self.batches, self.images = job["batches"], job.get("images")
         content = {"verifier": str(verifier), "layer_ids": LAYER_IDS, "max_new_tokens": NEW_TOKENS, "blocks": 64}
         content |= {"workers": 1} | job
         (folder / "job.json").write_text(json.dumps(content))

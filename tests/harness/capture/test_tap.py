@@ -18,7 +18,10 @@ class Model(nn.Module):
     def set_aux_hidden_state_layers(self, layers: tuple[int, ...]) -> None:
         self.layers = layers
 
-    def forward(self, input_ids: torch.Tensor) -> tuple[torch.Tensor, list[torch.Tensor]]:
+    def forward(
+        self, input_ids: torch.Tensor | None, inputs_embeds: torch.Tensor | None = None
+    ) -> tuple[torch.Tensor, list[torch.Tensor]]:
+        input_ids = inputs_embeds if input_ids is None else input_ids
         states = [(100.0 * i + input_ids)[:, None].expand(-1, WIDTH) for i in self.layers]
         return input_ids[:, None].float(), states
 
@@ -30,16 +33,19 @@ class Worker(StateTap):
         self.rank = rank
         self.model_runner = SimpleNamespace(model=model or Model())
 
-    def step(self, batch: list[tuple[str, int, list[int]]], padding: int = 0) -> torch.Tensor:
-        """One engine step over (request, first position, tokens)."""
+    def step(self, batch: list[tuple[str, int, list[int]]], padding: int = 0, embedded: bool = False) -> torch.Tensor:
+        """One engine step over (request, first position, tokens), which the model is given as such or `embedded`."""
         starts = np.cumsum([0, *(len(tokens) for _, _, tokens in batch)])
         self.model_runner.query_start_loc = SimpleNamespace(np=np.concatenate([starts, [starts[-1]] * 3]))
         self.model_runner.input_batch = SimpleNamespace(
             req_ids=[request for request, _, _ in batch],
             num_computed_tokens_cpu=np.array([first for _, first, _ in batch] + [0] * 3),
         )
-        tokens = [token for _, _, tokens in batch for token in tokens]
-        return self.model_runner.model(input_ids=torch.tensor(tokens + [0] * padding))
+        tokens = torch.tensor([token for _, _, tokens in batch for token in tokens] + [0] * padding)
+        self.model_runner.input_ids = SimpleNamespace(gpu=torch.cat((tokens, torch.zeros(9, dtype=torch.long))))
+        if embedded:
+            return self.model_runner.model(input_ids=None, inputs_embeds=tokens)
+        return self.model_runner.model(input_ids=tokens)
 
 
 @pytest.fixture
@@ -60,6 +66,13 @@ def test_rows_find_their_request_and_position_in_any_order_of_the_batch(worker: 
     assert torch.equal(worker.tap_take("b", [9, 4, 3]), expected([9, 4, 3]))
     assert torch.equal(worker.tap_take("a", [5, 6, 7, 8]), expected([5, 6, 7, 8]))
     assert torch.equal(worker.tap_take("c", [1, 2]), expected([1, 2]))
+
+
+def test_tokens_that_the_model_is_given_as_embeddings_are_known_all_the_same(worker: Worker) -> None:
+    worker.step([("a", 0, [5, 6, 7]), ("b", 0, [9])], padding=2, embedded=True)
+    assert torch.equal(worker.tap_take("a", [5, 6, 7]), expected([5, 6, 7]))
+    with pytest.raises(StatesDiffer, match="position 0 has the state of token 9, not 8"):
+        worker.tap_take("b", [8])
 
 
 def test_the_engine_sees_the_output_it_would_have_had(worker: Worker) -> None:

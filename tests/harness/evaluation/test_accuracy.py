@@ -203,3 +203,21 @@ def test_the_turns_before_a_question_are_sent_with_it():
     assert measured(rows, answers, "Be brief.")["word_problems"]["strict"] == 1.0
     system = {"role": "system", "content": "Be brief."}
     assert asked == {row["id"]: [system, *row["messages"]] for row in rows}
+
+
+def test_a_question_about_an_image_is_sent_with_its_image():
+    from PIL import Image
+
+    from harness.data.images import turn_about
+
+    asked = [turn_about(Image.new("RGB", (32, 32)), "How many?")]
+    row = {"id": "p0", "source": "image_questions", "messages": asked, "answer": "I see 2.\n#### 2"}
+    sent = {}
+
+    def answers(prompt_id, messages):
+        sent[prompt_id] = messages
+        return Answer(prompt_id, text="#### 2", finish_reason="stop")
+
+    found = measured([row], answers, "Be brief.", tasks=["image_questions"])["image_questions"]
+    assert found["strict"] == 1.0
+    assert sent["p0"] == [{"role": "system", "content": "Be brief."}, *asked]

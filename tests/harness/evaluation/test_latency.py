@@ -160,3 +160,13 @@ def test_a_server_that_hangs_is_given_up_at_the_outer_limit(tokenizer, monkeypat
     ):
         load(fake, tokenizer, [2])
     assert time.monotonic() - started < 30
+
+
+def test_a_turn_with_an_image_is_known_again_among_the_keys_that_the_load_generator_adds():
+    parts = [{"type": "image_url", "image_url": {"url": "data:x"}}, {"type": "text", "text": "What?"}]
+    keys = {"image_url": None, "text": None}
+    sent = request(0)
+    sent.request_args = json.dumps({"body": {"messages": [{"role": "user", "content": [keys | p for p in parts]}]}})
+    prompts = [("seen", [{"role": "user", "content": parts}])]
+    found = summarise([sent], (), prompts, Arrivals(1), 0.01, seed=0, resamples=200)
+    assert [record["id"] for record in found["records"]] == ["seen"] and found["failures"] == 0
