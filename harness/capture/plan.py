@@ -39,7 +39,7 @@ def read_rows(path: Path, tokenizer: Any, settings: CaptureSettings) -> list[Row
     """The rows of a prompts file with their token ids.
 
     Raises:
-        UserError: the file is missing, empty, or names an id twice.
+        UserError: the file is missing, empty, names an id twice, or has images where only tokens can be sent.
     """
     if not path.is_file():
         raise UserError(f"{path}: no such file. Fix: make it with `python -m harness.data`")
@@ -50,6 +50,12 @@ def read_rows(path: Path, tokenizer: Any, settings: CaptureSettings) -> list[Row
     if len(set(ids)) < len(ids):
         twice = next(each for each in ids if ids.count(each) > 1)
         raise UserError(f"{path}: id {twice!r} stands in it twice. Fix: make it again with `python -m harness.data`")
+    kind = settings.capture
+    if (kind.live or kind.engine != "in_process") and any(row.prompt.images for row in rows):
+        raise UserError(
+            f"capture: mode = {kind.mode}, engine = {kind.engine}: {path} holds prompts with images, which only the "
+            "engine of this process is shown. Fix: use mode offline and engine in_process"
+        )
     return rows
 
 

@@ -77,3 +77,13 @@ def test_states_at_and_behind_images_are_those_of_transformers(written: Written,
     assert figures["argmax_differs"] == 0
     with pytest.raises(UserError, match="differ from the verifier's"):
         check_states(documents[:1], verifier, weights, LAYER_IDS, "float32")
+
+
+@pytest.mark.parametrize("changes", [{"mode": "online"}, {"mode": "hybrid"}, {"engine": "server"}])
+def test_images_are_refused_where_a_reply_is_read_again_from_its_tokens(
+    verifier: Path, tmp_path: Path, changes: dict[str, str]
+) -> None:
+    write_jsonl(tmp_path / "train.jsonl", [{"id": "a", "messages": pictured(1)[0][0]}])
+    kind = settings().capture.model_copy(update=changes)
+    with pytest.raises(UserError, match="holds prompts with images"):
+        read_rows(tmp_path / "train.jsonl", load_tokenizer(verifier), settings(capture=kind))
