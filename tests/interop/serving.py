@@ -109,7 +109,7 @@ def serve_drafts(
     (root / "job.json").write_text(json.dumps(job))
     done = subprocess.run(
         [sys.executable, "-m", f"tests.interop.{recorder}", "job.json"],
-        cwd=root, env=os.environ | {"PYTHONPATH": str(REPOSITORY)},
+        cwd=root, env=os.environ | {"PYTHONPATH": os.pathsep.join([str(REPOSITORY), os.environ.get("PYTHONPATH", "")])},
         capture_output=True, text=True, timeout=TIMEOUT_S, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-4000:]
