@@ -31,7 +31,6 @@ from harness.progress import log
 from harness.serving.processes import STOP_GRACE_S, log_tail, stop_group
 
 PACKS_AHEAD = 4
-PACKS_OPEN_MAX = 1024  # the system allows a process some 65,000 mapped files
 STATES = "states"  # of hybrid, within the folder of the replies
 SPOOL = "spool"  # of online, within the folder of the training's state
 LOG = "engine.log"
@@ -167,17 +166,26 @@ class LiveStore(Store):
             time.sleep(POLL_S)
         return path
 
+    def forget(self) -> None:
+        """See `Store.forget`."""
+        super().forget()
+        self._opened.clear()
+
     def documents(self, rows: Rows) -> list[Document]:
         """Documents with their states, in the order of `rows`."""
         if self._keeps:
             return [self._document(row, *self._homes[row]) for row in rows]
-        number, self._next = self._next, self._next + 1
-        assert list(self._order[number]) == list(rows), f"pack {number} is {self._order[number]}, not {rows}"
-        found = [self._document(row, number, place) for place, row in enumerate(rows)]
-        # The mapping outlives the name: the pack's memory is given back with the last of these documents.
-        self._opened.pop(number)
-        self._path(number).unlink()
-        return found
+        number = self._go_on_to(rows)
+        return [self._document(row, number, self._order[number].index(row)) for row in rows]
+
+    def _go_on_to(self, rows: Rows) -> int:
+        """The next pack that holds all of `rows`, this one or a later one; those before it have been read."""
+        while not set(rows) <= set(self._order[self._next]):
+            # A mapping outlives the name: memory is given back with the last of the pack's documents.
+            self._opened.pop(self._next, None)
+            self._path(self._next).unlink(missing_ok=True)
+            self._next += 1
+        return self._next
 
     def _document(self, row: int, number: int, place: int) -> Document:
         shard, reply = self._pack(number), self[row]
@@ -194,7 +202,5 @@ class LiveStore(Store):
             path = self._await(number)
             if not self._is_made(number, self._order[number]):
                 raise UserError(f"{path}: does not hold the states of its replies. Fix: delete it and run again")
-            if len(self._opened) == PACKS_OPEN_MAX:
-                self._opened.pop(next(iter(self._opened)))
             self._opened[number] = read_shard(path)
         return self._opened[number]

@@ -112,9 +112,12 @@ class ServedEngine:
         Raises:
             StatesDiffer: the recorded states are not those of the reply.
         """
-        with ThreadPoolExecutor(self._size.max_num_seqs) as pool:
+        pool = ThreadPoolExecutor(self._size.max_num_seqs)
+        try:
             for done in as_completed([pool.submit(self._ask, prompt, reply, seed) for prompt in prompts]):
                 yield done.result()
+        finally:
+            pool.shutdown(cancel_futures=True)
 
     def _ask(self, prompt: Prompt, reply: Reply, seed: int) -> Written:
         room = self._settings.max_model_len - len(prompt.token_ids)

@@ -264,7 +264,7 @@ class Store:
 
     @contextmanager
     def feeding(self, order: Sequence[Sequence[int]], first: int) -> Iterator[None]:
-        """Within the block `documents` is called with `order[first]`, then `order[first + 1]` and so on.
+        """Within the block `documents` is called for rows of `order[first]`, then of `order[first + 1]` and so on.
 
         Nothing to do for states that lie there; see `live.LiveStore`.
         """

@@ -50,16 +50,16 @@ def reading_order(
     """The rows in the order in which a training asks for them, and where a training after `step` steps goes on.
 
     Args:
-        packs: epoch and rows of every step. After the last one of an epoch the validation reads its rows, one by one.
+        packs: epoch and rows of every step. After the last one of an epoch the validation reads its rows.
     """
-    validation, order, first = [[row] for row in validation_rows], list[list[int]](), 0
+    order, first = list[list[int]](), 0
     for number, (epoch, rows) in enumerate(packs):
         first = len(order) if number == step else first
         order.append(rows)
         if number + 1 == len(packs) or packs[number + 1][0] != epoch:
-            order += validation
+            order.append(list(validation_rows))
     # A training that had ended is only validated again.
-    return order, len(order) - len(validation) if step == len(packs) else first
+    return order, len(order) - 1 if step == len(packs) else first
 
 
 def make_batch(store: Store, rows: Sequence[int], draw: int = 0) -> Batch:

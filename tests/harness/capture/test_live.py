@@ -23,7 +23,7 @@ from tests.harness.capture.made import settings, write_prompts
 from tests.harness.capture.reference import AUX_LAYERS, LAYER_IDS, Reference
 
 OFFLINE = Capture(aux_layers=AUX_LAYERS, shard_rows=3, max_num_seqs=4)
-ORDER = [[2, 0, 1], [4], [3, 6], [7], [5], [1, 2], [0, 3, 4], [6], [7], [5]]  # two epochs, validation by 5
+ORDER = [[2, 0, 1], [4], [3, 6], [7], [5], [1, 2], [0, 3, 4], [6], [7], [5]]  # two epochs, each then validated by 5
 
 
 class Producer:
@@ -118,6 +118,16 @@ def test_online_gives_the_states_of_every_pack_and_keeps_none(
     assert packs_in(tmp_path / "state") == []
 
 
+def test_the_rows_of_a_pack_may_be_asked_for_one_by_one(
+    tmp_path: Path, verifier: Path, engine: Reference, producer: Producer
+) -> None:
+    store = live_store(tmp_path, verifier, "online")
+    with store.feeding(ORDER, 0):
+        got = [store.documents([row])[0].id for row in (2, 0, 4, 3, 6)]
+        assert not (tmp_path / "state/spool/shard_00001.safetensors").exists(), "packs before the present one are gone"
+    assert got == ["row-2", "row-0", "row-4", "row-3", "row-6"]
+
+
 def test_a_training_that_goes_on_asks_for_what_is_left_only(
     tmp_path: Path, verifier: Path, engine: Reference, producer: Producer
 ) -> None:
@@ -193,7 +203,7 @@ def test_an_engine_that_fails_ends_the_training_with_the_end_of_its_log(
     said = r"its engine ended with code 1 before pack 0 was made. Fix: see .*engine.log"
     with pytest.raises(UserError, match=said), store.feeding(ORDER, 0):
         raise AssertionError("the block must not start")
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < 60, "not waited for in vain"
 
 
 def test_a_capture_of_another_mode_or_verifier_is_refused(tmp_path: Path, verifier: Path, engine: Reference) -> None:

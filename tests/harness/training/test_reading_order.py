@@ -7,13 +7,13 @@ from harness.training.packing import reading_order
 
 
 def read(packs, validation_rows, step):
-    """What the loop asks the store for, from `step` on: packs, and the validation's rows after each epoch."""
+    """What the loop asks the store for, from `step` on: packs, and the validation's after each epoch."""
     asked = []
     while step < len(packs):
         asked.append(packs[step][1])
         step += 1
         if step == len(packs) or packs[step][0] != packs[step - 1][0]:
-            asked += [[row] for row in validation_rows]
+            asked.append(validation_rows)
     return asked
 
 
@@ -29,4 +29,4 @@ def test_a_training_that_goes_on_reads_the_rest_of_what_an_undisturbed_one_reads
 
 def test_a_training_that_had_ended_is_only_validated_again():
     order, first = reading_order([(0, [3]), (1, [3])], [1, 2], 2)
-    assert order[first:] == [[1], [2]]
+    assert order[first:] == [[1, 2]]
