@@ -3,8 +3,8 @@
 `python -m harness.evaluation lossless` reads the samples that `measure` took from two servers, one that drafts and one
 that does not, runs the verifier in float32 over each reply, and asks with `uniformity` whether the tokens were drawn
 with its probabilities: apart for places where a draft stood, for the token behind accepted drafts, and for the rest.
-The server without drafting is the control. Were it to fail as well, the engine's own rounding would be to blame, and
-the drafting server is held against the control instead of the reference.
+The server without drafting is the control, asked where the drafting one fails. Were it to fail as well, the engine's
+own rounding would be to blame, and the drafting server is held against the control instead of the reference.
 
 What vLLM 0.32 does (read in its sources; the CPU kernels follow the same steps): drafts are greedy unless
 `draft_sample_method` says otherwise, so that a draft d counts as certain (q is one-hot). It is accepted with the
@@ -18,7 +18,7 @@ and the first runner of the CPU build as shipped loses the temperature (`harness
 Shape letters: M = tokens of the longest reply, R = replies to one prompt, V = vocabulary, N = sampled tokens.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -126,24 +126,37 @@ def placed(rows: Sequence[Row], name: str) -> list[Row]:
     ]
 
 
-def verdict(draws: Draws, control: Draws, rate: float) -> dict[str, Any]:
+def verdict(draws: Draws, ask_control: Callable[[], Draws], rate: float) -> dict[str, Any]:
     """The tests of a drafting server, and which of them decides.
+
+    Args:
+        draws: of the server that drafts.
+        ask_control: the same of the server that does not; asked only where the drafting one fails.
+        rate: false alarm rate.
 
     Returns:
         JSON object: `p_value`, `lossless` (it is not below `rate`), `compared_with` (`reference`, or `control` where
         the control fails against the reference itself), `found` in words, every answer under `tests`.
     """
-    exact, paired, base = against_truth(draws, rate), against_control(draws, control), against_truth(control, rate)
-    holds = base.p_value >= rate
-    deciding = exact if holds else paired
-    return {
-        "p_value": deciding.p_value,
-        "lossless": deciding.p_value >= rate,
-        "compared_with": "reference" if holds else "control",
-        "found": _in_words(deciding, rate),
+    exact = against_truth(draws, rate)
+    if exact.p_value >= rate:
+        return _decided(exact, "reference", rate) | {"tests": exact.answers, "against_control": None, "control": None}
+    control = ask_control()
+    paired, base = against_control(draws, control), against_truth(control, rate)
+    decided = _decided(exact, "reference", rate) if base.p_value >= rate else _decided(paired, "control", rate)
+    return decided | {
         "tests": exact.answers,
         "against_control": {"p_value": paired.p_value, "tests": paired.answers},
-        "control": {"p_value": base.p_value, "tests": base.answers},
+        "control": {"p_value": base.p_value, "positions": len(control), "tests": base.answers},
+    }
+
+
+def _decided(tests: Tests, compared_with: str, rate: float) -> dict[str, Any]:
+    return {
+        "p_value": tests.p_value,
+        "lossless": tests.p_value >= rate,
+        "compared_with": compared_with,
+        "found": _in_words(tests, rate),
     }
 
 
@@ -200,12 +213,13 @@ def run_lossless(
     if not all_plain(base):
         raise UserError("the base's samples.jsonl: it drafted. Fix: give the server without drafting as base")
     temperature, reference = settings.sampling.temperature, Reference(verifier)
-    sides = [placed(rows, name) for rows, name in ((variant, "the variant"), (base, "the base"))]
-    (draws, gap), (control, control_gap) = (score(rows, reference, temperature, settings.seed) for rows in sides)
-    found = verdict(draws, control, settings.sampling.false_alarm_rate)
+    sampled, control = placed(variant, "the variant"), placed(base, "the base")
+    draws, gap = score(sampled, reference, temperature, settings.seed)
+    found = verdict(
+        draws, lambda: score(control, reference, temperature, settings.seed)[0], settings.sampling.false_alarm_rate
+    )
     about = {
         "temperature": temperature, "false_alarm_rate": settings.sampling.false_alarm_rate,
-        "replies": len(variant), "positions": len(draws), "control_positions": len(control),
-        "logprob_gap_nats": gap, "control_logprob_gap_nats": control_gap,
+        "replies": len(variant), "positions": len(draws), "logprob_gap_nats": gap,
     }  # fmt: skip
     return about | found | {"figures": figures(found)}

@@ -91,7 +91,8 @@ def test_ranks_and_hits_follow_the_softmax(reference):
 def test_a_right_sampler_passes_and_the_file_says_what_was_tested(verifier, reference):
     base, variant = sampled(reference, 1, from_softmax), drafting(sampled(reference, 2, from_softmax))
     found = run_lossless(verifier, base, variant, SETTINGS)
-    assert found["lossless"] and found["compared_with"] == "reference" and found["found"].startswith("no difference")
+    assert found["lossless"] and found["compared_with"] == "reference" and found["control"] is None
+    assert found["found"].startswith("no difference")
     rows = {(row["metric"], row.get("benchmark", "")): row["value"] for row in found["figures"]}
     assert rows["sampling_p", ""] == found["p_value"] >= 0.001
     replies = len(PROMPTS) * SAMPLES
