@@ -9,7 +9,12 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModelForImageTextToText
 
+import algorithms
 from algorithms.layers import Rotary, rope_of
+from harness.checkpoint import read_checkpoint
+from harness.checkpoint.findings import Subject
+from harness.checkpoint.lint import lint
+from harness.checkpoint.verifier_facts import read_facts
 from harness.config import load_reproduction
 from harness.data.chat import load_tokenizer, prompt_token_ids
 from harness.data.images import ImageReader
@@ -18,6 +23,9 @@ from harness.sections.verifier import MiniatureVerifier
 from harness.verifiers.miniature import vision
 from harness.verifiers.miniature.families import EXPERTS, HIDDEN, LAYERS
 from harness.verifiers.sources import source_sha256
+from harness.verifiers.weights import load_weights
+from tests import toy
+from tests.harness.checkpoint.drafts import faults
 from tests.vision import pictured
 
 VERIFIER = MiniatureVerifier(
@@ -93,6 +101,20 @@ def test_a_draft_turns_heads_as_the_language_model_does_where_there_is_no_image(
     position_S = torch.arange(9)
     cosine, _ = theirs(torch.zeros(1, 9, HIDDEN), position_S.expand(3, 1, -1))
     torch.testing.assert_close(ours.angles(position_S)[0][:, 0], cosine[0, :, : cosine.shape[-1] // 2])
+
+
+@pytest.mark.parametrize(("algorithm", "knobs"), [("eagle3", {}), ("dflash", {"mask_token_id": 1023, "block_size": 4})])
+def test_a_draft_beside_it_has_no_fault_and_a_note_about_its_positions(
+    folder: Path, tmp_path: Path, algorithm: str, knobs: dict[str, int]
+) -> None:
+    draft = toy.random_draft(load_weights(folder), aux_layers=(1, 2, 3), algorithm=algorithm, **knobs)
+    toy.write_draft(tmp_path / "draft", draft, "models/vl", algorithm)
+    content, tensors = read_checkpoint(tmp_path / "draft")
+    files = sorted(path.name for path in (tmp_path / "draft").iterdir())
+    findings = lint(Subject(content, tensors, algorithms.load(algorithm), files, read_facts(folder)))
+    verdicts = {finding.rule: finding.verdict for finding in findings}
+    assert faults(findings) - {"verifier-architecture", "stop-tokens"} == set()
+    assert verdicts["rope-of-verifier"] == "note"
 
 
 def test_other_code_or_another_seed_is_another_source() -> None:
