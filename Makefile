@@ -22,7 +22,7 @@ endif
 export BACKEND
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 
-.PHONY: help setup doctor plan reproduce smoke test test-slow test-all test-slurm test-kubernetes lint lock
+.PHONY: help setup doctor plan reproduce smoke test test-slow test-all test-kills test-slurm test-kubernetes lint lock
 .NOTPARALLEL:
 
 help:
@@ -70,7 +70,11 @@ test-slow: setup
 	$(RUN) -m pytest -m slow $(ARGS)
 
 test-all: setup
-	$(RUN) -m pytest -m 'slow or not slow' $(ARGS)
+	$(RUN) -m pytest -m 'not endurance' $(ARGS)
+
+# A real run in small, killed 20 times: about a quarter of an hour on 2 cores.
+test-kills: setup
+	$(RUN) -m pytest -m endurance tests/dag/test_kills.py -s $(ARGS)
 
 # With SLURM (apt-get install slurm-wlm munge), which is started on this machine alone and stopped at the end.
 test-slurm: setup $(VENV)/.ready-slurm

@@ -19,6 +19,7 @@ from harness.progress import log
 from harness.recipes import REPRODUCTIONS, SCALES, read_recipe, scales_of
 from harness.sections.verifier import Needs
 from harness.serving.environment import is_cpu_build
+from harness.training import trackers
 
 GB = 1e9
 # A device of "80 GB" reports a little less.
@@ -101,6 +102,7 @@ def needed(run: Reproduction) -> Needs:
 
 def require(run: Reproduction, folder: Path = REPRODUCTIONS) -> None:
     """Raises `UserError` with everything that is short, and what can be run here instead."""
+    trackers.require(run.training.log_to)
     needs = needed(run)
     short = list(shortfalls(needs, look(run)))
     if short:

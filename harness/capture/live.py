@@ -21,7 +21,6 @@ from pathlib import Path
 from torch import Tensor
 
 from harness.capture.packs import POLL_S, Rows, pack_key
-from harness.capture.plan import verifier_identity
 from harness.capture.settings import CaptureSettings
 from harness.capture.store import Document, FaultyDocument, Store, fault_of, read_facts, read_shard, shard_name
 from harness.errors import UserError
@@ -29,6 +28,7 @@ from harness.files import write_json
 from harness.gpus import MASK, visible_ids
 from harness.progress import log
 from harness.serving.processes import STOP_GRACE_S, log_tail, stop_group
+from harness.verifiers.identity import verifier_identity
 
 PACKS_AHEAD = 4
 STATES = "states"  # of hybrid, within the folder of the replies

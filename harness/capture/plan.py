@@ -4,7 +4,6 @@ Called by `run.py`. A row that can teach nothing is dropped with a reason, never
 only if it was made from the same prompts, verifier and settings.
 """
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ from harness.capture.store import MANIFEST, read_facts, shard_name
 from harness.data.chat import PromptRejected, prompt_token_ids
 from harness.data.images import image_urls
 from harness.errors import UserError
-from harness.files import file_sha256, json_sha256, read_jsonl
+from harness.files import json_sha256, read_jsonl
 from harness.progress import log
 
 # These change how fast, how safely or under which title replies are made, not what a shard holds.
@@ -108,15 +107,3 @@ def differences(old: Any, new: Any, name: str = "") -> list[str]:
         keys = sorted(old.keys() | new.keys())
         return [field for key in keys for field in differences(old.get(key), new.get(key), f"{name}.{key}".lstrip("."))]
     return [] if old == new else [name or "a header"]
-
-
-def verifier_identity(folder: Path) -> dict[str, Any]:
-    """Name and hash of the verifier: from its verifier.json, else of config and weights as they are."""
-    record = folder / "verifier.json"
-    if record.is_file():
-        content = json.loads(record.read_text())
-        return {"id": content["id"], "sha256": content["sha256"]}
-    files = sorted([*folder.glob("*.json"), *folder.glob("*.safetensors")])
-    if not files:
-        raise UserError(f"{folder}: holds no verifier. Fix: make it with `python -m harness.verifiers`")
-    return {"id": folder.name, "sha256": json_sha256({path.name: file_sha256(path) for path in files})}

@@ -26,7 +26,7 @@ from harness.capture.parts import (
     remove_other_cuts,
     totals,
 )
-from harness.capture.plan import Row, finished_shards, in_shards, make_key, read_rows, verifier_identity
+from harness.capture.plan import Row, finished_shards, in_shards, make_key, read_rows
 from harness.capture.preflight import check_states, estimate, refuse_if_short
 from harness.capture.settings import CaptureSettings
 from harness.capture.store import Document, fault_of, read_facts, write_manifest, write_shard
@@ -37,6 +37,7 @@ from harness.progress import log, meter
 from harness.provenance import collect
 from harness.sections.data import Reply
 from harness.serving.environment import is_cpu_build
+from harness.verifiers.identity import verifier_identity
 from harness.verifiers.weights import load_weights, verifier_config
 
 PREFLIGHT_NEW_TOKENS = 32

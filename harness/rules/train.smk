@@ -1,7 +1,8 @@
 """From replies and states to a draft that vLLM can load: training with export, lint."""
 
 
-# metrics.jsonl and state/ are not declared: a killed training goes on from them.
+# The state and metrics.jsonl are not declared: a killed training goes on from them. Snakemake runs a step again when its
+# recipe, data, verifier or code changed: then training starts over, and its log says what changed.
 rule train:
     input:
         verifier=verifier_record,
@@ -33,7 +34,7 @@ rule train:
             python -m harness.training --settings {params.settings:q} --algorithm {wildcards.algorithm} \
             --verifier {params.verifier:q} --capture results/{wildcards.target}/capture \
             --out results/{wildcards.target}/drafts/{wildcards.algorithm} \
-            --state results/{wildcards.target}/training/{wildcards.algorithm} >{log:q} 2>&1
+            --state results/{wildcards.target}/training/{wildcards.algorithm} --restart-if-changed >{log:q} 2>&1
         """
 
 

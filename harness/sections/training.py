@@ -6,6 +6,8 @@ from pydantic import Field, model_validator
 
 from harness.sections.base import Strict
 
+Tracker = Literal["tensorboard", "trackio"]
+
 
 class Capture(Strict):
     """Replies and hidden states of the verifier, and how the training gets them.
@@ -56,6 +58,7 @@ class Training(Strict):
     epochs: int = Field(ge=1, description="use 1 or more passes over the data")
     tokens_per_step: int = Field(ge=16, description="pack this many tokens into an optimiser step")
     learning_rate: float = Field(gt=0, description="use a positive number such as 1e-3")
+    schedule: Literal["cosine", "linear", "constant"] = Field("cosine", description="use cosine, linear or constant")
     warmup_share: float = Field(0.05, ge=0, lt=1, description="use a share of the steps below 1")
     weight_decay: float = Field(0.0, ge=0, description="use 0 or a small positive number")
     optimizer: Literal["adamw", "muon"] = Field("adamw", description="use adamw or muon")
@@ -63,3 +66,5 @@ class Training(Strict):
     validation_share: float = Field(0.05, gt=0, lt=0.5, description="use a share of the rows below 0.5")
     checkpoint_minutes: float = Field(1.0, gt=0, description="save the training state this often")
     compute_dtype: Literal["bfloat16", "float32"] = Field("bfloat16", description="use bfloat16 or float32")
+    keep: Literal["best", "last"] = Field("last", description="use the best epoch's weights (best) or the last one's")
+    log_to: list[Tracker] = Field(default_factory=list, description="list tensorboard or trackio, or leave it out")

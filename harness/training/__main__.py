@@ -5,7 +5,6 @@ The state in --state outlives a kill; the checkpoint in --out appears whole at t
 
 import argparse
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import nn
@@ -19,15 +18,18 @@ from harness.capture.store import Store
 from harness.checkpoint.writing import FILES, write_checkpoint
 from harness.config import parse_settings, validate
 from harness.errors import UserError, run_command
-from harness.files import json_sha256, write_json
+from harness.files import write_json
 from harness.memory import peak_memory_bytes
 from harness.progress import log
 from harness.provenance import collect
-from harness.training.loop import Run, keep_freed_memory, resume, train
+from harness.training import trackers
+from harness.training.fingerprint import fingerprint
+from harness.training.loop import Run, keep, keep_freed_memory, resume, train
 from harness.training.packing import reading_order
 from harness.training.settings import TrainSettings
 from harness.training.validation import Walk, walk_metrics
 from harness.training.warmstart import Start
+from harness.verifiers.identity import verifier_identity
 from harness.verifiers.weights import load_weights
 
 
@@ -39,6 +41,10 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--capture", required=True, type=Path, help="folder of the capture step")
     parser.add_argument("--out", required=True, type=Path, help="checkpoint folder")
     parser.add_argument("--state", required=True, type=Path, help="folder of the resumable state and the training log")
+    parser.add_argument(
+        "--restart-if-changed", action="store_true",
+        help="start over where the state is of another recipe, data, verifier or code, instead of refusing it",
+    )  # fmt: skip
     return parser.parse_args()
 
 
@@ -58,6 +64,10 @@ def _fits(store: Store, verifier: VerifierWeights, folder: Path) -> None:
         if store.manifest[key] != verifier.config[key]:
             told = f"{store.folder}: {key} = {store.manifest[key]}, that of {folder} is {verifier.config[key]}"
             raise UserError(f"{told}. Fix: train on a capture of this verifier")
+    theirs, ours = store.manifest["verifier"], verifier_identity(folder)
+    if theirs["sha256"] != ours["sha256"]:
+        told = f"is of {theirs['id']} {theirs['sha256'][:12]}, {folder} holds {ours['id']} {ours['sha256'][:12]}"
+        raise UserError(f"{store.folder}: {told}. Fix: train on a capture of this verifier")
 
 
 def _special_tokens(config: dict) -> list[int]:
@@ -85,8 +95,8 @@ def _check_mask_token(store: Store, token: int) -> None:
 
 def _build(
     algorithm: Algorithm, store: Store, verifier: VerifierWeights, knobs: DraftConfig
-) -> tuple[nn.Module, dict[str, Any]]:
-    """The draft that training starts from, and what a saved state must agree on about its start."""
+) -> tuple[nn.Module, str | None]:
+    """The draft that training starts from, and the hash of the checkpoint that it goes on from, if there is one."""
     start = Start(knobs.init_from, verifier.config["vocab_size"]) if knobs.init_from else None
     chosen = _draft_vocabulary(store, verifier, knobs.draft_vocab_size)
     kept_D = start.draft_to_target_D if start else chosen
@@ -103,7 +113,7 @@ def _build(
     counts = store.token_counts()
     covered = counts[kept_D].sum() / counts.sum()
     log(f"draft vocabulary: {len(kept_D)} of {len(counts)} tokens cover {covered:.2%} of the replies")
-    return draft, {"init_from": start.sha256 if start else None}
+    return draft, start.sha256 if start else None
 
 
 def _prepare(arguments: argparse.Namespace, settings: TrainSettings, knobs: DraftConfig) -> Run:
@@ -116,19 +126,11 @@ def _prepare(arguments: argparse.Namespace, settings: TrainSettings, knobs: Draf
     if isinstance(knobs, MaskedConfig):
         _check_mask_token(store, knobs.mask_token_id)
     torch.manual_seed(settings.training.seed)
-    draft, started = _build(algorithm, store, verifier, knobs)
-    fingerprint = {
-        "training": json_sha256(settings.training.model_dump()),
-        "algorithm": json_sha256([arguments.algorithm, settings.algorithm]),
-        "capture": json_sha256([shard["sha256"] for shard in store.manifest["shards"]]),
-        "torch": torch.__version__,
-        "threads": torch.get_num_threads(),
-        **({"live": json_sha256(settings.live.model_dump())} if settings.live else {}),
-        **started,
-    }
+    draft, start = _build(algorithm, store, verifier, knobs)
+    made_from = fingerprint(settings, algorithm.name, knobs.model_dump(), store, arguments.verifier, start)
     objective = algorithm.objective(knobs, verifier, draft)
     return Run(
-        algorithm, draft, objective, store, settings.training, knobs.speculative_tokens, arguments.state, fingerprint
+        algorithm, draft, objective, store, settings.training, knobs.speculative_tokens, arguments.state, made_from
     )
 
 
@@ -142,7 +144,8 @@ def _export(run: Run, out: Path, verifier: Path) -> None:
     write_checkpoint(out, content, floats, verifier.as_posix(), architectures)
 
 
-def _summary(run: Run, walk: Walk, settings: TrainSettings, knobs: DraftConfig) -> dict:
+def _summary(run: Run, kept_step: int, walk: Walk, settings: TrainSettings, knobs: DraftConfig) -> dict:
+    validated = [row for row in run.metrics if row.get("split") == "validation"]
     return {
         "steps": run.steps,
         "tokens": run.tokens,
@@ -152,6 +155,9 @@ def _summary(run: Run, walk: Walk, settings: TrainSettings, knobs: DraftConfig) 
         "training_rows": len(run.train_rows),
         "longest_row_tokens": max(run.lengths[row] for row in run.train_rows),
         "validation": walk_metrics(walk) | {"rows": len(run.validation_rows)},
+        "kept_step": kept_step,
+        "validations": [{key: row[key] for key in ("step", "acceptance_length_pooled")} for row in validated],
+        "other_machines": run.other_machines,
         "draft_parameters": sum(p.numel() for p in run.draft.parameters()),
         "trainable_parameters": sum(p.numel() for p in run.draft.parameters() if p.requires_grad),
         "speculative_tokens": run.num_draft_tokens,
@@ -169,13 +175,14 @@ def main() -> None:
     if arguments.verifier.is_absolute():
         raise UserError(f"--verifier = {arguments.verifier}: would stand in the checkpoint. Fix: give a relative path")
     _check_out(arguments.out)
+    trackers.require(settings.training.log_to)
     keep_freed_memory()
     run = _prepare(arguments, settings, knobs)
-    resume(run)
+    resume(run, arguments.restart_if_changed)
     with run.store.feeding(*reading_order(run.packs, run.validation_rows, run.steps)):
-        walk = train(run)
+        step, walk = keep(run, train(run))
     _export(run, arguments.out, arguments.verifier)
-    write_json(arguments.state / "summary.json", _summary(run, walk, settings, knobs))
+    write_json(arguments.state / "summary.json", _summary(run, step, walk, settings, knobs))
     log(f"{arguments.out}: written; acceptance length on unseen training prompts {walk.acceptance_length_pooled:.3f}")
 
 

@@ -17,9 +17,9 @@ from algorithms.contract import Algorithm, Batch, LossOutput
 from harness.capture.store import Store
 from harness.errors import UserError
 from harness.files import read_jsonl, write_jsonl
-from harness.progress import log, meter
+from harness.progress import Meter, log, meter
 from harness.sections.training import Training
-from harness.training import state
+from harness.training import state, trackers
 from harness.training.optimizers import make_optimizers, rate_share, set_rate
 from harness.training.packing import epoch_packs, make_batch, split_rows
 from harness.training.validation import Walk, estimate, walk_metrics
@@ -44,8 +44,9 @@ class Run:
 
     Attributes:
         folder: where the resumable state and the metrics live.
-        fingerprint: what must be the same for a saved state to be taken up again.
+        made_from: what must be the same for a saved state to be taken up again; see `fingerprint`.
         steps: finished steps. seconds: the time they took, over all starts.
+        best: the epoch that validated best so far. other_machines: see `state.Position`.
     """
 
     algorithm: Algorithm
@@ -55,11 +56,14 @@ class Run:
     training: Training
     num_draft_tokens: int
     folder: Path
-    fingerprint: dict[str, Any]
+    made_from: dict[str, Any]
     steps: int = 0
     tokens: int = 0
     seconds: float = 0.0
+    best: state.Best | None = None
+    other_machines: list[str] = field(default_factory=list)
     metrics: list[dict[str, Any]] = field(default_factory=list)
+    sinks: list[trackers.Sink] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         training = self.training
@@ -73,39 +77,80 @@ class Run:
         ]
         self.optimizers = make_optimizers(self.draft, self.training)
 
+    def record(self, row: dict[str, Any]) -> None:
+        """Keep a row for metrics.jsonl and tell it to whoever watches."""
+        self.metrics.append(row)
+        for sink in self.sinks:
+            sink.log(trackers.figures_of(row), row["step"])
 
-def resume(run: Run) -> None:
-    """Take up a saved state, if there is one of this very run; metrics after it are dropped."""
-    saved = state.load(run.folder, run.fingerprint)
+
+def resume(run: Run, restart_if_changed: bool = False) -> None:
+    """Take up a saved state, if there is one of this very run; metrics after it are dropped.
+
+    Raises:
+        UserError: the state is of another training, and `restart_if_changed` is not set.
+    """
+    saved = state.load(run.folder, run.made_from, restart_if_changed)
     metrics_path = run.folder / METRICS_FILE
     if saved is None:
         metrics_path.unlink(missing_ok=True)
         return
     state.restore(saved, run.draft, run.optimizers)
-    run.steps, run.seconds = saved.step, saved.seconds
-    run.tokens = sum(run.lengths[row] for _, pack in run.packs[: saved.step] for row in pack)
+    at = saved.at
+    run.steps, run.seconds, run.best, run.other_machines = at.step, at.seconds, at.best, at.other_machines
+    run.tokens = sum(run.lengths[row] for _, pack in run.packs[: run.steps] for row in pack)
     kept = read_jsonl(metrics_path) if metrics_path.exists() else []
-    run.metrics = [row for row in kept if row["step"] <= saved.step]
+    run.metrics = [row for row in kept if row["step"] <= run.steps]
     log(f"resumed after step {run.steps} of {len(run.packs)}")
 
 
 def train(run: Run) -> Walk:
     """Run the remaining steps, validate after each epoch, save the state now and then; returns the last validation."""
-    last_saved = time.monotonic()
-    walk = None
     left = sum(run.lengths[row] for _, pack in run.packs[run.steps :] for row in pack)
-    with meter(f"training {run.algorithm.name}", left, "tokens") as bar:
-        while run.steps < len(run.packs):
-            tokens, row = _step(run)
-            _release_now_and_then(run)
-            run.metrics.append(row)
-            bar.advance(tokens, f"loss {row['loss']:.3f}")
-            if _epoch_ends(run):
-                walk = _validate(run)
-            if time.monotonic() - last_saved > 60 * run.training.checkpoint_minutes or _is_done(run):
-                _save(run)
-                last_saved = time.monotonic()
+    watched = [] if _is_done(run) else run.training.log_to
+    settings = run.training.model_dump()
+    with (
+        meter(f"training {run.algorithm.name}", left, "tokens") as bar,
+        trackers.opened(watched, run.folder, run.steps + 1, settings) as run.sinks,
+    ):
+        walk = _remaining_steps(run, bar)
     return walk or _validate(run, record=False)
+
+
+def _remaining_steps(run: Run, bar: Meter) -> Walk | None:
+    """The validation after the last step, or None where no step was left."""
+    last_saved, walk = time.monotonic(), None
+    while not _is_done(run):
+        tokens, row = _step(run)
+        _release_now_and_then(run)
+        run.record(row)
+        bar.advance(tokens, f"loss {row['loss']:.3f}")
+        if _epoch_ends(run):
+            walk = _validate(run)
+            _note_best(run, walk)
+        if time.monotonic() - last_saved > 60 * run.training.checkpoint_minutes or _is_done(run):
+            _save(run)
+            last_saved = time.monotonic()
+    return walk
+
+
+def _note_best(run: Run, walk: Walk) -> None:
+    """Keep the weights of this epoch if none was better; those of the last one are the draft's own."""
+    if run.best is None or not walk.acceptance_length_pooled < run.best.walk.acceptance_length_pooled:
+        run.best = state.Best(run.steps, walk, {} if _is_done(run) else state.trained_weights(run.draft))
+
+
+def keep(run: Run, last: Walk) -> tuple[int, Walk]:
+    """Leave in the draft the weights that `training.keep` asks for; returns their step and their validation.
+
+    Call it after `train`, with what that returned: the saved state holds both, so that the choice can be changed.
+    """
+    best = run.best
+    if run.training.keep == "last" or best is None or best.step == run.steps:
+        return run.steps, last
+    log(f"kept are the weights after step {best.step}, which validated best; the state holds those after {run.steps}")
+    run.draft.load_state_dict(best.weights, strict=False)
+    return best.step, best.walk
 
 
 def _is_done(run: Run) -> bool:
@@ -120,7 +165,7 @@ def _epoch_ends(run: Run) -> bool:
 def _step(run: Run) -> tuple[int, dict[str, Any]]:
     started = time.monotonic()
     epoch, rows = run.packs[run.steps]
-    rate = set_rate(run.optimizers, run.training, rate_share(run.steps, len(run.packs), run.training.warmup_share))
+    rate = set_rate(run.optimizers, run.training, rate_share(run.steps, len(run.packs), run.training))
     with _precision(run.training):
         output = run.objective(make_batch(run.store, rows, draw=_draw(run)))
     output.loss.backward()
@@ -155,14 +200,15 @@ def _validate(run: Run, record: bool = True) -> Walk:
     figures = walk_metrics(walk)
     log(f"step {run.steps}: validation acceptance length {figures['acceptance_length_pooled']}, {walk.drafts} drafts")
     if record:
-        run.metrics.append({"split": "validation", "step": run.steps, "tokens": run.tokens, **figures})
+        run.record({"split": "validation", "step": run.steps, "tokens": run.tokens, **figures})
     return walk
 
 
 def _save(run: Run) -> None:
     # The metrics come first: a state never has fewer rows beside it than steps.
     write_jsonl(run.folder / METRICS_FILE, run.metrics)
-    state.save(run.folder, run.fingerprint, run.steps, run.seconds, run.draft, run.optimizers)
+    at = state.Position(run.steps, run.seconds, run.other_machines, run.best)
+    state.save(run.folder, run.made_from, at, run.draft, run.optimizers)
 
 
 def keep_freed_memory() -> None:

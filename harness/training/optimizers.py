@@ -14,6 +14,7 @@ from harness.sections.training import Training
 ADAM_BETAS = (0.9, 0.95)
 # AdamW takes smaller steps than Muon's orthogonal ones for the same progress.
 ADAM_SHARE_BESIDE_MUON = 0.3
+LEAST_SHARE = 0.02
 
 
 def make_optimizers(draft: nn.Module, training: Training) -> list[torch.optim.Optimizer]:
@@ -30,13 +31,17 @@ def make_optimizers(draft: nn.Module, training: Training) -> list[torch.optim.Op
     ]
 
 
-def rate_share(step: int, total_steps: int, warmup_share: float) -> float:
-    """Share of the full learning rate at `step` (from 0): a linear rise, then a half cosine down to 2 %."""
-    warmup = max(1, round(total_steps * warmup_share))
+def rate_share(step: int, total_steps: int, training: Training) -> float:
+    """Share of the full learning rate at `step` (from 0): a linear rise, then down to 2 % as `schedule` says.
+
+    It depends on the step alone, so that a resumed training needs no memory of it.
+    """
+    warmup = max(1, round(total_steps * training.warmup_share))
     if step < warmup:
         return (step + 1) / warmup
     done = (step - warmup) / max(1, total_steps - warmup)
-    return 0.02 + 0.98 * 0.5 * (1 + math.cos(math.pi * done))
+    left = {"cosine": 0.5 * (1 + math.cos(math.pi * done)), "linear": 1 - done, "constant": 1.0}[training.schedule]
+    return LEAST_SHARE + (1 - LEAST_SHARE) * left
 
 
 def set_rate(optimizers: list[torch.optim.Optimizer], training: Training, share: float) -> float:

@@ -1,10 +1,10 @@
-"""The state of a running training on disk: weights, optimiser moments and the step, in one file, whole or absent.
+"""The state of a running training on disk: weights, optimiser moments, the best epoch and the step, in one file.
 
-Called by `loop`. Safetensors only; the fingerprint in the header says which data, settings and verifier it belongs to.
+Called by `loop`. Safetensors only, whole or absent; the header says what the training was made from.
 """
 
 import json
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,24 +13,57 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from harness.errors import UserError
 from harness.files import replacing
 from harness.progress import log
+from harness.training.fingerprint import ROUNDING, differences
+from harness.training.validation import Walk
 
 STATE_FILE = "state.safetensors"
 HEADER_KEY = "specproof"
+STARTS_OVER = "training starts from the beginning"
+
+
+@dataclass
+class Best:
+    """The epoch that validated best: after which step, how, and its trained weights where the draft has moved on."""
+
+    step: int
+    walk: Walk
+    weights: dict[str, Tensor]
+
+
+@dataclass(frozen=True)
+class Position:
+    """How far a training is.
+
+    Attributes:
+        step: number of finished steps. seconds: that they took.
+        other_machines: where it went on with another rounding, one line for each change.
+    """
+
+    step: int
+    seconds: float
+    other_machines: list[str]
+    best: Best | None
 
 
 @dataclass(frozen=True)
 class Saved:
-    """A state read back: the number of finished steps, the seconds they took, and the tensors."""
+    """A state read back."""
 
-    step: int
-    seconds: float
+    at: Position
     tensors: dict[str, Tensor]
 
 
-def _flatten(draft: nn.Module, optimizers: list[torch.optim.Optimizer]) -> dict[str, Tensor]:
+def trained_weights(draft: nn.Module) -> dict[str, Tensor]:
+    """A copy of every parameter that is trained."""
+    return {n: p.detach().cpu().clone() for n, p in draft.named_parameters() if p.requires_grad}
+
+
+def _flatten(draft: nn.Module, optimizers: list[torch.optim.Optimizer], best: Best | None) -> dict[str, Tensor]:
     tensors = {f"draft.{name}": tensor for name, tensor in draft.state_dict().items()}
+    tensors |= {f"best.{name}": tensor for name, tensor in (best.weights if best else {}).items()}
     for number, optimizer in enumerate(optimizers):
         for index, moments in optimizer.state_dict()["state"].items():
             for name, value in moments.items():
@@ -39,47 +72,65 @@ def _flatten(draft: nn.Module, optimizers: list[torch.optim.Optimizer]) -> dict[
 
 
 def save(
-    folder: Path,
-    fingerprint: dict[str, Any],
-    step: int,
-    seconds: float,
-    draft: nn.Module,
-    optimizers: list[torch.optim.Optimizer],
+    folder: Path, made_from: dict[str, Any], at: Position, draft: nn.Module, optimizers: list[torch.optim.Optimizer]
 ) -> None:
-    """Write the state after `step` finished steps that took `seconds`."""
-    header = {HEADER_KEY: json.dumps({"fingerprint": fingerprint, "step": step, "seconds": seconds})}
+    """Write the state of `draft` and `optimizers` at this position."""
+    best = at.best and {"step": at.best.step, "walk": asdict(at.best.walk)}
+    position = {"step": at.step, "seconds": at.seconds, "other_machines": at.other_machines, "best": best}
+    header = {HEADER_KEY: json.dumps({"made_from": made_from} | position)}
     with replacing(folder / STATE_FILE) as partial:
-        save_file(_flatten(draft, optimizers), partial, metadata=header)
+        save_file(_flatten(draft, optimizers, at.best), partial, metadata=header)
 
 
-def load(folder: Path, fingerprint: dict[str, Any]) -> Saved | None:
-    """The state in `folder`, or None with a line in the log that says why training starts from the beginning."""
+def load(folder: Path, made_from: dict[str, Any], restart_if_changed: bool) -> Saved | None:
+    """The state in `folder`, or None with a line in the log that says why training starts from the beginning.
+
+    Raises:
+        UserError: it is of another recipe, other data, another verifier or other code, and `restart_if_changed` is not
+            set.
+    """
     path = folder / STATE_FILE
     if not path.exists():
         return None
     try:
-        with safe_open(path, framework="pt") as saved:
-            header = json.loads((saved.metadata() or {})[HEADER_KEY])
-            tensors = {name: saved.get_tensor(name) for name in saved.keys()}  # noqa: SIM118 - not a dict
+        with safe_open(path, framework="pt") as file:
+            header = json.loads((file.metadata() or {})[HEADER_KEY])
+            tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118 - not a dict
+        theirs = header["made_from"]
     except (SafetensorError, KeyError, json.JSONDecodeError) as error:
-        log(f"{path}: not a whole training state ({error}); training starts from the beginning")
+        log(f"{path}: not a whole training state of this version ({error}); {STARTS_OVER}")
         return None
-    theirs = header["fingerprint"]
-    changed = sorted(key for key in fingerprint.keys() | theirs.keys() if fingerprint.get(key) != theirs.get(key))
+    changed = list(differences(theirs | {ROUNDING: None}, made_from | {ROUNDING: None}))
+    if changed and not restart_if_changed:
+        raise UserError(
+            f"{path}: is of another training: {'; '.join(changed)}. "
+            "Fix: undo the change, give another --state, or start over with --restart-if-changed"
+        )
     if changed:
-        log(f"{path}: belongs to another run ({', '.join(changed)} changed); training starts from the beginning")
+        log(f"{path}: is of another training: {'; '.join(changed)}; {STARTS_OVER}")
         return None
-    return Saved(header["step"], header["seconds"], tensors)
+    return _saved(header, tensors, list(differences(theirs[ROUNDING], made_from[ROUNDING], ROUNDING)))
+
+
+def _saved(header: dict[str, Any], tensors: dict[str, Tensor], other_machine: list[str]) -> Saved:
+    if other_machine:
+        log(f"goes on after step {header['step']} on another machine, not bit for bit: {'; '.join(other_machine)}")
+    moved = [f"after step {header['step']}: {change}" for change in other_machine]
+    best = header["best"] and Best(header["best"]["step"], Walk(**header["best"]["walk"]), _part(tensors, "best."))
+    return Saved(Position(header["step"], header["seconds"], header["other_machines"] + moved, best), tensors)
+
+
+def _part(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
 
 
 def restore(saved: Saved, draft: nn.Module, optimizers: list[torch.optim.Optimizer]) -> None:
     """Put weights and moments back, bit for bit."""
-    draft.load_state_dict({n.removeprefix("draft."): t for n, t in saved.tensors.items() if n.startswith("draft.")})
+    draft.load_state_dict(_part(saved.tensors, "draft."))
     for number, optimizer in enumerate(optimizers):
         content = optimizer.state_dict()
         moments: dict[int, dict[str, Tensor]] = {}
-        for name, tensor in saved.tensors.items():
-            if name.startswith(f"optimizer.{number}."):
-                index, moment = name.split(".", 3)[2:]
-                moments.setdefault(int(index), {})[moment] = tensor
+        for name, tensor in _part(saved.tensors, f"optimizer.{number}.").items():
+            index, moment = name.split(".", 1)
+            moments.setdefault(int(index), {})[moment] = tensor
         optimizer.load_state_dict({"state": moments, "param_groups": content["param_groups"]})

@@ -12,7 +12,7 @@ import yaml
 
 from benchmarks.training_speed import summarise
 from tests import toy
-from tests.harness.training.test_training import AUX, make_store
+from tests.harness.training.toy_training import AUX, make_store
 
 
 def turn(ours: tuple[int, float], upstream: tuple[int, float]) -> dict[str, dict[str, Any]]:
@@ -36,7 +36,8 @@ def test_speeds_are_pooled_over_turns_and_compared_turn_by_turn():
 def place(tmp_path: Path) -> Path:
     """A folder with a reproduction, its verifier and its capture, all of toy size."""
     toy.write_verifier(tmp_path / "models" / "toy", num_hidden_layers=6)
-    make_store(tmp_path / "results" / "toy" / "capture", lengths=[400 + 17 * (row % 9) for row in range(16)])
+    lengths = [400 + 17 * (row % 9) for row in range(16)]
+    make_store(tmp_path / "results" / "toy" / "capture", tmp_path / "models" / "toy", lengths=lengths)
     recipe = yaml.safe_load(Path("tests/toy_reproduction.yaml").read_text())
     recipe["capture"]["aux_layers"] = AUX
     recipe["algorithms"] = {"eagle3": {"speculative_tokens": 3, "draft_vocab_size": 64}}

@@ -71,14 +71,20 @@ def _stand_in(command: Path, step: str) -> None:
     command.write_text(f'import stub\n\nstub.run("{step}")\nraise SystemExit\n{command.read_text()}')
 
 
-def make_toy(folder: Path) -> Toy:
-    """Copy what a run reads into `folder`, a path with a space in it as people have them."""
+def copy_repository(folder: Path) -> Path:
+    """Copy what a run reads into `folder`, a path with a space in it as people have them; returns the root."""
     root = folder / "toy repository"
     ignore = shutil.ignore_patterns("__pycache__", "*.pyc")
     for name in ("algorithms", "harness", "reports", "profiles", "reproductions"):
         shutil.copytree(ROOT / name, root / name, ignore=ignore)
-    for name in ("Snakefile", "tests/dag/stub.py"):
-        shutil.copy(ROOT / name, root / Path(name).name)
+    shutil.copy(ROOT / "Snakefile", root / "Snakefile")
+    return root
+
+
+def make_toy(folder: Path) -> Toy:
+    """A repository whose steps are stubs, with the toy's recipe."""
+    root = copy_repository(folder)
+    shutil.copy(ROOT / "tests/dag/stub.py", root / "stub.py")
     (root / "reproductions" / "toy").mkdir()
     shutil.copy(ROOT / "tests" / "toy_reproduction.yaml", root / "reproductions" / "toy" / "reproduction.yaml")
     (root / "reproductions" / "toy" / "published.yaml").write_text("[]\n")

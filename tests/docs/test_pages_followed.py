@@ -11,7 +11,7 @@ import pytest
 from tests import toy
 from tests.docs.pages import files
 from tests.guards.sources import ROOT
-from tests.harness.training.test_training import TRAINING, make_store
+from tests.harness.training.toy_training import TRAINING, make_store
 
 CODE = ("algorithms", "harness", "reports", "reproductions", "Snakefile")
 
@@ -59,7 +59,7 @@ def test_the_algorithm_of_the_page_trains_and_its_checkpoint_has_no_fault(copy: 
     (copy / "algorithms/first_step/README.md").write_text("# first_step\n")
     replace(copy / "algorithms/__init__.py", '"dflash2")', '"dflash2", "first_step")')
     toy.write_verifier(copy / "verifier")
-    make_store(copy / "capture")
+    make_store(copy / "capture", copy / "verifier")
     settings = {"training": TRAINING, "algorithm": {"speculative_tokens": 3, "draft_vocab_size": 64}, "scale": "smoke"}
     python(
         copy, "-m", "harness.training", "--settings", json.dumps(settings), "--algorithm", "first_step", "--verifier",

@@ -16,7 +16,7 @@ from harness.capture.settings import CaptureSettings
 from harness.files import read_jsonl, write_jsonl
 from tests import toy
 from tests.harness.capture.reference import Reference
-from tests.harness.training.test_training import SETTINGS, TRAINING, without_clock
+from tests.harness.training.toy_training import SETTINGS, TRAINING, without_clock
 
 pytestmark = pytest.mark.slow
 

@@ -1,83 +1,20 @@
-"""Packing, exact resume, the validation walk and the learning-rate schedule, on a toy verifier and made-up states."""
-
-import json
-import signal
-import subprocess
-import sys
-import time
-from pathlib import Path
+"""Packing, the validation walk, the schedule and faults of the user, on a toy verifier and made-up states."""
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.capture.store import Document, Store, shard_record, write_manifest, write_shard
+from harness.capture.store import Store
 from harness.errors import UserError
 from harness.files import read_jsonl
+from harness.sections.training import Training
 from harness.training.__main__ import _check_mask_token
 from harness.training.optimizers import rate_share
 from harness.training.packing import epoch_packs, make_batch, split_rows
 from harness.training.validation import estimate
 from tests import toy
-
-AUX = [1, 3, 5]
-TRAINING = {
-    "seed": 3, "epochs": 2, "tokens_per_step": 64, "learning_rate": 2e-3, "optimizer": "adamw", "validation_share": 0.2,
-    "checkpoint_minutes": 1e-6, "compute_dtype": "float32",
-}  # fmt: skip
-SETTINGS = {"training": TRAINING, "algorithm": {"speculative_tokens": 3, "draft_vocab_size": 64}, "scale": "smoke"}
-
-ENVIRONMENT = {"PYTHONPATH": str(Path.cwd()), "PATH": "/usr/bin:/bin", "OMP_NUM_THREADS": "1", "CI": "1"}
-
-
-def make_store(folder: Path, lengths=(20, 31, 12, 25, 18, 40, 22, 9, 27, 16), width: int = 64) -> Store:
-    generator = torch.Generator().manual_seed(11)
-    documents = []
-    for index, length in enumerate(lengths):
-        states = torch.randn(length, len(AUX) + 1, width, generator=generator).bfloat16()
-        tokens = torch.randint(0, 250, (length,), generator=generator)
-        documents.append(Document(f"row-{index}", tokens, states, torch.arange(length) >= 5, toy.TURN_END_ID))
-    write_shard(folder, 0, documents, {"state_shape": [len(AUX) + 1, width], "dtype": "bfloat16"})
-    record = shard_record(folder / "shard_00000.safetensors")
-    facts = {
-        "aux_layers": AUX, "last_layer": 6, "hidden_size": width, "vocab_size": toy.VOCABULARY, "dtype": "bfloat16",
-        "verifier": {"id": "toy"}, "shards": [record], "rows": len(lengths), "tokens": sum(lengths),
-        "supervised_tokens": 0, "dropped": {}, "cut_at_limit": 0, "seconds": 1.0, "tokens_per_s": 1.0, "provenance": {},
-    }  # fmt: skip
-    write_manifest(folder, facts)
-    return Store(folder)
-
-
-@pytest.fixture(scope="module")
-def place(tmp_path_factory):
-    """A folder with verifier/ and capture/; commands run in it, so that their paths are relative."""
-    folder = tmp_path_factory.mktemp("training")
-    toy.write_verifier(folder / "verifier")
-    make_store(folder / "capture")
-    return folder
-
-
-def command(name: str, settings_=None) -> list[str]:
-    text = json.dumps(settings_ or SETTINGS)
-    return [
-        sys.executable, "-m", "harness.training", "--settings", text, "--algorithm", "eagle3", "--verifier", "verifier",
-        "--capture", "capture", "--out", f"{name}/draft", "--state", f"{name}/state",
-    ]  # fmt: skip
-
-
-def run(place: Path, name: str, settings_=None, **options) -> subprocess.CompletedProcess:
-
-    return subprocess.run(
-        command(name, settings_),
-        cwd=place,
-        env=ENVIRONMENT,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-        **options,
-    )
+from tests.harness.training.toy_training import SETTINGS, TRAINING, make_store, run
 
 
 @given(
@@ -133,49 +70,18 @@ def test_validation_pools_the_steps_of_all_replies(tmp_path):
     assert walk.acceptance_length_pooled == 1 + 32 / 11
 
 
-def test_the_learning_rate_rises_then_falls_to_two_percent():
-    shares = [rate_share(step, 100, 0.1) for step in range(100)]
+@pytest.mark.parametrize(("schedule", "halfway", "last"), [("cosine", 0.51, 0.0203), ("linear", 0.51, 0.0309)])
+def test_the_learning_rate_rises_then_falls_to_two_percent(schedule, halfway, last):
+    training = Training(**TRAINING | {"warmup_share": 0.1, "schedule": schedule})
+    shares = [rate_share(step, 100, training) for step in range(100)]
     assert shares[:10] == pytest.approx([0.1 * (step + 1) for step in range(10)])
     assert max(shares) == shares[10] == 1.0 and shares[10:] == sorted(shares[10:], reverse=True)
-    assert 0.02 <= shares[-1] < 0.03
+    assert (shares[55], shares[99]) == (pytest.approx(halfway), pytest.approx(last, rel=0.01))
 
 
-def without_clock(rows):
-    return [{key: value for key, value in row.items() if key != "tokens_per_s"} for row in rows]
-
-
-def test_a_training_killed_at_any_moment_ends_bit_equal_to_an_undisturbed_one(place):
-    straight = run(place, "straight")
-    assert straight.returncode == 0, straight.stderr
-
-    for _ in range(2):
-        process = subprocess.Popen(command("killed"), cwd=place, env=ENVIRONMENT, stderr=subprocess.PIPE)
-        state = place / "killed/state/state.safetensors"
-        before = state.stat().st_mtime_ns if state.exists() else 0
-        deadline = time.monotonic() + 60
-        while process.poll() is None and time.monotonic() < deadline:
-            if state.exists() and state.stat().st_mtime_ns != before:
-                break
-            time.sleep(0.002)
-        process.send_signal(signal.SIGKILL)
-        process.communicate()
-    assert run(place, "killed").returncode == 0
-    for file in ("draft/model.safetensors", "draft/config.json", "state/state.safetensors"):
-        if file.endswith("state.safetensors"):
-            continue  # its header holds the seconds
-        assert (place / "straight" / file).read_bytes() == (place / "killed" / file).read_bytes()
-    rows = [without_clock(read_jsonl(place / name / "state/metrics.jsonl")) for name in ("straight", "killed")]
-    assert rows[0] == rows[1] and any(row.get("split") == "validation" for row in rows[0])
-
-
-def test_a_changed_setting_starts_over_and_says_which(place):
-    assert run(place, "changed").returncode == 0
-    other = SETTINGS | {"training": TRAINING | {"learning_rate": 1e-3}}
-    again = run(place, "changed", other)
-    assert again.returncode == 0 and "training changed" in again.stderr and "starts from the beginning" in again.stderr
-    summary = json.loads((place / "changed/state/summary.json").read_text())
-    assert summary["settings"]["training"]["learning_rate"] == 1e-3
-    assert summary["provenance"]["commit"] is None or len(summary["provenance"]["commit"]) == 40
+def test_a_constant_learning_rate_rises_and_stays():
+    training = Training(**TRAINING | {"warmup_share": 0.1, "schedule": "constant"})
+    assert [rate_share(step, 20, training) for step in (0, 1, 2, 19)] == [0.5, 1.0, 1.0, 1.0]
 
 
 @pytest.mark.parametrize(
@@ -191,14 +97,6 @@ def test_a_bad_setting_ends_with_one_line_and_exit_code_2(place, changes, said):
     done = run(place, "bad", SETTINGS | changes)
     assert done.returncode == 2 and said in done.stderr and "Traceback" not in done.stderr
     assert not (place / "bad/draft").exists()
-
-
-def test_a_damaged_state_is_not_taken_up(place):
-    assert run(place, "damaged").returncode == 0
-    state = place / "damaged/state/state.safetensors"
-    state.write_bytes(state.read_bytes()[:1000])
-    again = run(place, "damaged")
-    assert again.returncode == 0 and "not a whole training state" in again.stderr
 
 
 def test_a_folder_with_something_else_in_it_is_refused_before_training(place):
