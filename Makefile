@@ -31,6 +31,7 @@ help:
 	@echo 'make smoke                                       the same in small'
 	@echo 'make test | test-slow | test-all [ARGS=...]      set up, then the tests'
 	@echo 'make test-slurm | test-kubernetes                the profiles of clusters, on this machine'
+	@echo 'make test-kills                                  a real run in small, killed 20 times on its way'
 	@echo 'make setup | doctor | lint | lock                environment, its check, static checks, new locks'
 
 setup: $(VENV)/.ready $(CLUSTER:%=$(VENV)/.ready-%)
