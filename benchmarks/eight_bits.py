@@ -69,6 +69,7 @@ class Trial:
             sys.executable, "-m", "harness.training", "--settings", json.dumps(settings),
             "--algorithm", self.arguments.algorithm, "--verifier", str(self.verifier),
             "--capture", str(self.folders[kind]), "--out", str(folder / "draft"), "--state", str(folder / "state"),
+            "--restart-if-changed",
         ]  # fmt: skip
         subprocess.run(command, check=True)
 

@@ -67,6 +67,7 @@ class Trainers:
         return [
             "--settings", json.dumps(settings), "--algorithm", name, "--verifier", str(self.verifier),
             "--capture", str(self.rows / "ours"), "--out", str(folder / "draft"), "--state", str(folder / "state"),
+            "--restart-if-changed",
         ]  # fmt: skip
 
     def upstream(self, name: str, knobs: Any, folder: Path) -> list[str]:
