@@ -1,6 +1,8 @@
 """Miniature verifiers: their text, their chat formats, their documents, and a short training."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -186,6 +188,22 @@ def test_a_short_training_leaves_a_folder_that_drafts_can_use(family: str, tmp_p
     assert json.loads((tmp_path / "config.json").read_text())["model_type"] == family
     assert weights.embedding_VH.shape == weights.head_VH.shape == (1024, 128)
     assert prompt_token_ids(load_tokenizer(tmp_path), TURNS)
+
+
+@pytest.mark.slow
+def test_a_training_that_is_killed_starts_over_and_leaves_nothing_behind(tmp_path: Path) -> None:
+    source = {"source": "miniature", "id": "specproof/llama", "family": "llama", "training_tokens": 20_000}
+    settings = json.dumps({"verifier": source, "checks": [], "scale": "mini"})
+    command = [sys.executable, "-m", "harness.verifiers", "--settings", settings, "--out", f"{tmp_path}/models/mini"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as killed:
+        assert killed.stderr is not None
+        assert any("million parameters" in line for line in iter(killed.stderr.readline, ""))
+        killed.kill()
+    left = [path.name for path in (tmp_path / "models").iterdir()]
+    assert len(left) == 1 and left[0].endswith(".partial")
+    subprocess.run(command, check=True, timeout=120)
+    assert [path.name for path in (tmp_path / "models").iterdir()] == ["mini"]
+    assert (tmp_path / "models/mini/verifier.json").is_file()
 
 
 def test_another_seed_is_another_source() -> None:
