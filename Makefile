@@ -22,13 +22,14 @@ endif
 export BACKEND
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 
-.PHONY: help setup doctor plan reproduce smoke test test-slow test-all test-kills test-slurm test-kubernetes lint lock
+.PHONY: help setup doctor plan reproduce smoke nightly test test-slow test-all test-kills test-slurm test-kubernetes lint lock
 .NOTPARALLEL:
 
 help:
 	@echo 'make reproduce [NAME=... SMOKE=1 MINI=1 BACKEND=cuda]   set up, then train, serve, measure and report one verifier'
 	@echo 'make plan [NAME=...]                             what it takes, step by step'
 	@echo 'make smoke                                       the same in small'
+	@echo 'make nightly                                     the miniature of every family, one after another'
 	@echo 'make test | test-slow | test-all [ARGS=...]      set up, then the tests'
 	@echo 'make test-slurm | test-kubernetes                the profiles of clusters, on this machine'
 	@echo 'make test-kills                                  a real run in small, killed 20 times on its way'
@@ -63,6 +64,10 @@ reproduce: setup
 
 smoke:
 	@$(MAKE) --no-print-directory reproduce SMOKE=1
+
+nightly: setup
+	@$(RUN) -m harness.runlock
+	$(RUN) -m snakemake --cores all --keep-going nightly $(ARGS)
 
 test: setup
 	$(RUN) -m pytest $(ARGS)
