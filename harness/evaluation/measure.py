@@ -95,7 +95,10 @@ class Measurement:
         if len(failed) > FAILED_SHARE_MAX * len(answered):
             raise RuntimeError(f"{self.variant}: {len(failed)} of {len(answered)} replies failed, first {failed[0]}")
         replied = [(source, answer) for source, answer in answered if answer.error is None]
-        kept = [as_row(answer, source) | self.prompts.images(answer.id) for source, answer in replied]
+        kept = [
+            as_row(answer, source) | self.prompts.texts(answer) | self.prompts.images(answer.id)
+            for source, answer in replied
+        ]
         write_jsonl(self.out / "replies.jsonl", kept)
         content = {"num_speculative_tokens": self.draft_tokens, "benchmarks": benchmarks, "identity_checks": checks}
         self.write("acceptance.json", content | {"failed": failed, "request": chat.body}, self.evaluate.seed)

@@ -71,6 +71,10 @@ class Prompts:
         prompts = [(row["id"], self.messages[row["id"]]) for row in self.rows if row["source"] == source]
         return prompts[:count], prompts[count:]
 
+    def texts(self, answer: Answer) -> dict[str, list[str]]:
+        """`token_texts` of a reply where the server gave none: its route for rendered prompts gives ids alone."""
+        return {} if any(answer.token_texts) else {"token_texts": [self.tokenizer.decode(t) for t in answer.token_ids]}
+
     def check(self, answers: Sequence[Answer], texts: Mapping[str, str] | None = None) -> None:
         """Refuse replies to prompts that the server tokenised otherwise than the training data, or cut.
 

@@ -139,6 +139,7 @@ def test_prompts_that_the_client_renders_go_as_texts_to_the_other_route(world, m
     assert {row["id"]: row["prompt_token_ids"] for row in rows} == ids
     assert all(row["top_logprobs"][0] == [[10, -0.1], [0, -3.0]] for row in rows)
     assert all(row["spec"]["accepted_per_step"] == STEPS for row in rows)
+    assert rows[0]["token_texts"] == [world.engine.tokenizer.decode(token) for token in rows[0]["token_ids"]]
     assert {row["id"] for row in read_jsonl(world.out / "samples.jsonl")} == {"word_problems-0", "instructions-0"}
     accuracy = json.loads((world.out / "accuracy.json").read_text())["tasks"]
     assert (accuracy["word_problems"]["strict"], accuracy["word_problems"]["n"]) == (1.0, 2)
