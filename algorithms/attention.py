@@ -7,10 +7,12 @@ Shape letters: R = packed rows (of blocks: their anchors), B = documents, L = lo
 a document, C = tiles, T = rows of a block, N = query heads, G = key-value heads, D = head size, J = branch steps.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
+
+from algorithms import flex as sparse
 
 
 @dataclass(frozen=True)
@@ -89,13 +91,29 @@ class Keys:
         """Pad the context's keys and values, [S, G, D] each, once for all steps."""
         return cls(context, context.pad(key_SGD).transpose(1, 2), context.pad(value_SGD).transpose(1, 2))
 
+    def now(self) -> "Keys":
+        """The same, whatever is added to the branch later."""
+        return replace(self, branch=list(self.branch))
 
-def visible(context: Layout, queries: Layout, step: int, window: int | None) -> Tensor:
-    """bool [B, Q, L]: context keys that a query row sees at branch step `step`.
+    def packed(self, own: list[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
+        """Keys and values of the context's rows one after another, [S, G, D] each, and the rows' own behind them."""
+        keys, values = ([self.context.unpad(x.transpose(1, 2))] for x in (self.key_BGLD, self.value_BGLD))
+        return torch.cat([*keys, *(key for key, _ in own)]), torch.cat([*values, *(value for _, value in own)])
+
+
+# What rows see: a mask over padded rows and keys, or one over packed ones (`algorithms.flex`).
+Seen = Tensor | sparse.Mask
+
+
+def visible(context: Layout, queries: Layout, step: int, window: int | None, flex: bool = False) -> Seen:
+    """bool [B, Q, L]: context keys that a query row sees at branch step `step`; with `flex` a mask over packed rows.
 
     A key at position j is seen by the row at position i when j <= i and, with a sliding window, (i + step) - j < window
     (contract 4.2: the window slides with the drafted position).
     """
+    if flex and queries.position_R.numel():
+        sides = (context.document_R, context.position_R), (queries.document_R, queries.position_R)
+        return sparse.branch_mask(*sides, step, window)
     key_L = torch.arange(context.shape[1], device=context.position_R.device)
     # A column without a row sees key 0, so that its softmax stays finite; its result is never read.
     position_BQ = queries.pad(queries.position_R, fill=0)
@@ -105,25 +123,27 @@ def visible(context: Layout, queries: Layout, step: int, window: int | None) -> 
     return seen
 
 
-def attend(query_RND: Tensor, keys: Keys, queries: Layout, seen_BQL: Tensor, window: int | None = None) -> Tensor:
+def attend(query_RND: Tensor, keys: Keys, queries: Layout, seen: Seen, window: int | None = None) -> Tensor:
     """Softmax attention over the visible context and the row's own branch.
 
     Args:
         query_RND: [R, N, D], already turned by its position.
         keys: context and branch of this layer; branch keys and values are [R, G, D], in the order of `queries`.
-        seen_BQL: from `visible`.
+        seen: from `visible`.
         window: sliding window in tokens; a branch longer than that loses its oldest steps.
 
     Returns:
         [R, N * D] in the query's dtype; the softmax is float32.
     """
-    rows, heads, size = query_RND.shape
+    if not isinstance(seen, Tensor):
+        return sparse.attend(query_RND, *keys.packed(keys.branch), seen)
+    heads, size = query_RND.shape[1:]
     groups = keys.key_BGLD.shape[1]
     query = queries.pad(query_RND * size**-0.5).transpose(1, 2)  # [B, N, Q, D]
     documents, _, columns, _ = query.shape
     grouped = query.reshape(documents, groups, -1, size)  # query heads of one key head lie together: [B, G, N/G * Q, D]
     score = (grouped @ keys.key_BGLD.transpose(-1, -2)).float().view(documents, heads, columns, -1)
-    score = score.masked_fill(~seen_BQL[:, None], float("-inf"))
+    score = score.masked_fill(~seen[:, None], float("-inf"))
     branch = keys.branch if window is None else keys.branch[-window:]
     own = [_own_scores(query_RND, key, queries) for key, _ in branch]
     weight = torch.cat([score, *own], dim=-1).softmax(dim=-1).to(query_RND.dtype)
@@ -132,7 +152,7 @@ def attend(query_RND: Tensor, keys: Keys, queries: Layout, seen_BQL: Tensor, win
     for step, (_, value_RGD) in enumerate(branch):
         share_RN = queries.unpad(weight[..., score.shape[-1] + step].transpose(1, 2))
         mixed = mixed + share_RN[..., None] * value_RGD.repeat_interleave(heads // groups, dim=1)
-    return mixed.reshape(rows, -1)
+    return mixed.flatten(1)
 
 
 def _own_scores(query_RND: Tensor, key_RGD: Tensor, queries: Layout) -> Tensor:
@@ -155,12 +175,21 @@ class BlockMask:
     own_TT: Tensor
 
 
-def blocks_see(context: Layout, anchors: Tiles, size: int, causal: bool, window: int | None) -> BlockMask:
+BlocksSeen = BlockMask | sparse.Mask
+
+
+def blocks_see(
+    context: Layout, anchors: Tiles, size: int, causal: bool, window: int | None, flex: bool = False
+) -> BlocksSeen:
     """The engine's rules (contract 4.5), for blocks of `size` rows whose row 0 stands at its anchor's position m.
 
     Row r stands at q = m + r. It sees the document's keys before m, and in its block all keys or, if causal, those to
     itself. A sliding window leaves the keys with |q - k| < window, in the document and in the block.
     """
+    if flex and anchors.position_R.numel():
+        document_R = anchors.source_B[anchors.document_R]
+        sides = (context.document_R, context.position_R), (document_R, anchors.position_R)
+        return sparse.blocks_mask(*sides, size, causal, window)
     device = context.position_R.device
     row_T, key_L = torch.arange(size, device=device), torch.arange(context.shape[1], device=device)
     anchor_CQ11 = anchors.pad(anchors.position_R)[..., None, None]
@@ -174,7 +203,7 @@ def blocks_see(context: Layout, anchors: Tiles, size: int, causal: bool, window:
 
 
 def attend_blocks(
-    query_RTND: Tensor, keys: Keys, own: tuple[Tensor, Tensor], anchors: Tiles, mask: BlockMask
+    query_RTND: Tensor, keys: Keys, own: tuple[Tensor, Tensor], anchors: Tiles, mask: BlocksSeen
 ) -> Tensor:
     """Softmax attention of blocks over the context before them and over themselves.
 
@@ -187,11 +216,15 @@ def attend_blocks(
     Returns:
         [R, T, N * D] in the query's dtype; the softmax is float32.
     """
+    if not isinstance(mask, BlockMask):
+        key_value = keys.packed([(own[0].flatten(0, 1), own[1].flatten(0, 1))])
+        return sparse.attend(query_RTND.flatten(0, 1), *key_value, mask).unflatten(0, query_RTND.shape[:2])
     blocks, rows, heads, size = query_RTND.shape
     key_CGLD, value_CGLD = keys.key_BGLD[anchors.source_B], keys.value_BGLD[anchors.source_B]
+    groups = key_CGLD.shape[1]
     own_key_RGTD, own_value_RGTD = (x.transpose(1, 2) for x in own)
     # The query heads of one key head lie together: M = heads of a group x rows of a block.
-    query_RGMD = (query_RTND * size**-0.5).transpose(1, 2).reshape(blocks, key_CGLD.shape[1], -1, size)
+    query_RGMD = (query_RTND * size**-0.5).transpose(1, 2).reshape(blocks, groups, heads // groups * rows, size)
     own_score = (query_RGMD @ own_key_RGTD.transpose(-1, -2)).float().unflatten(2, (-1, rows))
     own_score = own_score.masked_fill(~mask.own_TT, float("-inf"))
     query = anchors.pad(query_RGMD).transpose(1, 2).flatten(2, 3)  # [C, G, Q * M, D]
@@ -202,4 +235,4 @@ def attend_blocks(
     mixed_CGQMD = (context.flatten(2, 4) @ value_CGLD).unflatten(2, (anchors.shape[1], -1))
     inside_RGMT = anchors.unpad(inside.transpose(1, 2)).flatten(2, 3)
     mixed = anchors.unpad(mixed_CGQMD.transpose(1, 2)) + inside_RGMT @ own_value_RGTD
-    return mixed.reshape(blocks, heads, rows, size).transpose(1, 2).reshape(blocks, rows, -1)
+    return mixed.reshape(blocks, heads, rows, size).transpose(1, 2).flatten(2)

@@ -30,6 +30,23 @@ class VerifierWeights:
 
 
 @dataclass(frozen=True)
+class Pack:
+    """All documents of a step. What a loss draws or counts it draws and counts here, whoever computes which part.
+
+    Attributes:
+        loss_mask_S: bool [S], true on assistant tokens.
+        document_S: int64 [S], ascending document number; -1 on padding.
+        own_S: bool [S], the positions that a batch holds, in the batch in the same order.
+        counts: whether the batch's loss counts. Where processes outnumber documents, some only keep step.
+    """
+
+    loss_mask_S: Tensor
+    document_S: Tensor
+    own_S: Tensor
+    counts: bool = True
+
+
+@dataclass(frozen=True)
 class Batch:
     """One packed row of training documents (contract section 6.0).
 
@@ -40,6 +57,7 @@ class Batch:
         loss_mask_S: bool [S], true on assistant tokens.
         document_S: int64 [S], ascending document number; -1 on padding.
         draw: seeds what a loss draws at random: another number in every step, the same when a killed run repeats it.
+        pack: all of the step, where several processes share it; None where the batch is all of it.
     """
 
     token_ids_S: Tensor
@@ -48,11 +66,25 @@ class Batch:
     loss_mask_S: Tensor
     document_S: Tensor
     draw: int = 0
+    pack: Pack | None = None
+
+    @property
+    def whole(self) -> "Batch | Pack":
+        """Masks and documents of all that the step reads."""
+        return self.pack or self
+
+
+def renumber(index_X: Tensor, own_Y: Tensor) -> Tensor:
+    """Those of the indices into Y that `own_Y` marks, as indices into the marked ones."""
+    return (own_Y.cumsum(0) - 1)[index_X[own_Y[index_X]]]
 
 
 @dataclass(frozen=True)
 class LossOutput:
-    """A training loss (scalar with gradient) and plain numbers to show, each with the count it was averaged over."""
+    """A training loss (scalar with gradient) and plain numbers to show.
+
+    All are sums over the rows of the batch, divided by counts of the whole pack: the figures of its parts add up.
+    """
 
     loss: Tensor
     metrics: dict[str, float] = field(default_factory=dict)

@@ -27,9 +27,10 @@ class Teacher:
 
     @classmethod
     def of(cls, verifier: VerifierWeights, draft_to_target_D: Tensor) -> "Teacher":
-        """Take the head rows of the draft vocabulary from the verifier."""
-        head_DH = verifier.head_VH[draft_to_target_D].contiguous()
-        return cls(head_DH, verifier.final_norm_H, verifier.config["rms_norm_eps"])
+        """Take the head rows of the draft vocabulary from the verifier, to the device of that vocabulary."""
+        device = draft_to_target_D.device
+        head_DH = verifier.head_VH[draft_to_target_D.to(verifier.head_VH.device)].contiguous()
+        return cls(head_DH.to(device), verifier.final_norm_H.to(device), verifier.config["rms_norm_eps"])
 
     @torch.no_grad()
     def log_probabilities(self, last_state_SH: Tensor) -> Tensor:

@@ -6,11 +6,13 @@ Parameter names equal the checkpoint's (contract 2.2), so a state dict is export
 """
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
 
 
 class RMSNorm(nn.Module):
@@ -25,6 +27,22 @@ class RMSNorm(nn.Module):
         """[..., H] -> [..., H], same dtype."""
         normed = F.rms_norm(x_RH.float(), self.weight.shape, self.weight.float(), self.epsilon)
         return normed.to(x_RH.dtype)
+
+
+class Recomputing(nn.Module):
+    """A layer that can compute parts of itself once more in the backward pass instead of keeping what they computed.
+
+    Attributes:
+        recompute: whether it does. Set on a built draft; results are the same, bit for bit.
+    """
+
+    recompute = False
+
+    def once_more(self, part: Callable[..., Tensor], *given: Any) -> Tensor:
+        """`part(*given)`; what was given must not change before the backward pass."""
+        if not self.recompute:
+            return part(*given)
+        return checkpoint(part, *given, use_reentrant=False, preserve_rng_state=False)
 
 
 class GatedMLP(nn.Module):

@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 
 
-def exponential_decay(count: int, gamma: float) -> Tensor:
+def exponential_decay(count: int, gamma: float, device: torch.device | None = None) -> Tensor:
     """float32 [B]: exp(-k / gamma) for k = 0 .. count - 1."""
-    return torch.exp(-torch.arange(count, dtype=torch.float32) / gamma)
+    return torch.exp(-torch.arange(count, dtype=torch.float32, device=device) / gamma)
 
 
 def dpace(cross_entropy_RB: Tensor, valid_RB: Tensor, alpha: float) -> Tensor:

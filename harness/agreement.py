@@ -113,6 +113,18 @@ def _starts_from_itself(run: "Reproduction") -> Iterator[str]:
             yield f"algorithms.{name}.init_from = {start}: is what this training makes. Fix: name another checkpoint"
 
 
+def _trains_elsewhere(run: "Reproduction") -> Iterator[str]:
+    """One process a GPU; without one, as many as there are cores, and nothing compiled."""
+    processes, key = run.training.processes, "gpus" if run.needs.gpus else "cores"
+    if processes > (there := getattr(run.needs, key)):
+        yield f"training.processes = {processes}: needs.{key} = {there}. Fix: use {there} at most"
+    if processes > 1 and run.capture.live:
+        mode = f"capture.mode = {run.capture.mode}"
+        yield f"training.processes = {processes}: {mode} feeds one process. Fix: use 1, or mode offline"
+    if run.training.compile and not run.needs.gpus:
+        yield "training.compile = True: needs.gpus = 0, and it pays on a GPU only. Fix: leave it out"
+
+
 def _does_not_fit_the_verifier(run: "Reproduction") -> Iterator[str]:
     """What the stated sizes of the verifier, where they are stated, do not allow."""
     parallel, gpus = run.serve.tensor_parallel_size, run.needs.gpus
@@ -123,6 +135,7 @@ def _does_not_fit_the_verifier(run: "Reproduction") -> Iterator[str]:
             f"capture.mode = {run.capture.mode}: the engine takes {parallel} GPUs beside the training's, but "
             f"needs.gpus = {gpus}. Fix: ask for {parallel + 1} GPUs, or use mode offline"
         )
+    yield from _trains_elsewhere(run)
     if run.plan is None:
         return
     size = run.plan.verifier

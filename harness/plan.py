@@ -98,8 +98,6 @@ def show(run: Reproduction, console: Console) -> None:
             "asks for. Raise needs.disk_gb, or take fewer rows[/]"
         )
     console.print(f"The recipe asks for {run.needs.text}, and captures {run.capture.mode}.", highlight=False)
-    if machine.gpu:
-        console.print("It trains on the CPU still: training hours are what a GPU would take.", highlight=False)
 
 
 def main() -> None:

@@ -126,17 +126,18 @@ class _Planner:
         seconds = max(self._writing_s(), costs.write_s(self.machine, written)) + self.machine.start_s
         return Step("capture", "", self.tokens, seconds / HOUR_S, self.engine_devices, disk, memory)
 
-    def train(self, name: str) -> Step:
-        """All steps of one draft on one device; where an engine gives the states meanwhile, that may be slower."""
+    def train(self, name: str, processes: int) -> Step:
+        """All steps of one draft; where an engine gives the states meanwhile, that may be slower."""
         knobs = algorithms.config_class(name).model_validate(self.run.algorithms[name])
         training, pack = self.run.training, self._pack()
+        devices = processes if self.machine.gpu else 1  # processes on CPU cores share one machine
         work = knobs.work(self._sizes(), pack)
         seen = self.tokens * (1 - training.validation_share) * training.epochs
-        seconds = seen / pack.tokens * costs.training_step_s(work, self.machine, 1, training.optimizer == "muon")
-        memory = costs.training_bytes(work, self.size, work.logits / self._vocabulary(knobs), knobs.layers)
+        seconds = seen / pack.tokens * costs.training_step_s(work, self.machine, devices, training.optimizer == "muon")
+        memory = costs.training_bytes(work, self.size, work.logits / self._vocabulary(knobs) / devices, knobs.layers)
         disk = work.parameters * (costs.STATE_BYTES + costs.TRAINED_BYTES)  # the draft, and the state to resume from
         mode, engine_s = self.run.capture.mode, self._again_s() * training.epochs
-        devices = 1 if mode == "offline" else 1 + self.engine_devices
+        devices += 0 if mode == "offline" else self.engine_devices
         seconds = max(seconds, {"offline": 0.0, "online": engine_s, "hybrid": engine_s / training.epochs}[mode])
         return Step("train", name, seen, (seconds + self.machine.start_s) / HOUR_S, devices, disk, memory)
 
@@ -180,7 +181,7 @@ class _Planner:
         return Step("measure", variant, tokens, seconds / HOUR_S, self.engine_devices, 0.0, memory)
 
     def modes(self, slowest: Step) -> Iterator[Mode]:
-        """Offline, online and hybrid capture with the training of the slowest draft."""
+        """Offline, online and hybrid capture with the training of the slowest draft, on one device."""
         devices, epochs = self.engine_devices, self.run.training.epochs
         start, forward = self.machine.start_s / HOUR_S, self._again_s() / HOUR_S
         drafts = len(self.run.algorithms)
@@ -209,10 +210,11 @@ def plan_of(run: Reproduction) -> Planned:
             "Fix: add the section, with the sizes of the verifier and mean lengths"
         )
     planner = _Planner(run, run.plan)
-    trained = [planner.train(name) for name in run.algorithms]
+    trained = [planner.train(name, run.training.processes) for name in run.algorithms]
     measured = [planner.measure(variant) for variant in run.variants]
     steps = [planner.verifier(), planner.capture(run.capture.mode), *trained, *measured]
-    return Planned(steps, list(planner.modes(max(trained, key=lambda step: step.hours))))
+    slowest = max(trained, key=lambda step: step.hours)
+    return Planned(steps, list(planner.modes(planner.train(slowest.of, 1))))
 
 
 def planned_minutes(run: Reproduction, step: str, least: int, of: str = "") -> int:

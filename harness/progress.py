@@ -13,15 +13,19 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 LOG_EVERY_S = 10.0
+# Of several processes that do the same work one speaks; the others set this.
+SILENT = "SPECPROOF_SILENT"
 
 
 def log(message: str) -> None:
     """One plain line on stderr with the time of day, flushed at once."""
+    if os.environ.get(SILENT):
+        return
     print(f"[{time.strftime('%H:%M:%S')}] {message}", file=sys.stderr, flush=True)
 
 
 def _terminal() -> Console | None:
-    if os.environ.get("CI") or os.environ.get("SPECPROOF_PROGRESS") == "plain":
+    if os.environ.get("CI") or os.environ.get(SILENT) or os.environ.get("SPECPROOF_PROGRESS") == "plain":
         return None
     try:
         return Console(file=open("/dev/tty", "w"), force_terminal=True)

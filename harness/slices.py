@@ -57,10 +57,11 @@ def capture(reproduction: Reproduction) -> dict[str, Any]:
 
 
 def training(reproduction: Reproduction, algorithm: str) -> dict[str, Any]:
-    """For `harness.training` of one algorithm: the settings of the others do not matter."""
+    """For `harness.training` of one algorithm: those of the others do not matter, nor does the number of GPUs."""
     knobs = algorithms.config_class(algorithm).model_validate(reproduction.algorithms[algorithm]).model_dump()
     live = capture_settings(reproduction) if reproduction.capture.live else None
-    return {"training": reproduction.training, "algorithm": knobs, "live": live, "scale": reproduction.scale}
+    training = reproduction.training.model_copy(update={"processes": 1})
+    return {"training": training, "algorithm": knobs, "live": live, "scale": reproduction.scale}
 
 
 def measure(reproduction: Reproduction, variant: str) -> dict[str, Any]:

@@ -49,7 +49,7 @@ def draft_block(draft: Backbone, token_ids_S: Tensor, aux_states_SAH: Tensor, nu
         aux_states_SAH: the verifier's states at 0 .. m-1.
         num_draft_tokens: K.
     """
-    anchor = torch.tensor([aux_states_SAH.shape[0]])
+    anchor = torch.tensor([aux_states_SAH.shape[0]], device=token_ids_S.device)
     context = open_context(draft, aux_states_SAH)
     output_KH = draft.blocks(context, token_ids_S[-1:], anchor, num_draft_tokens + 1)[0, 1:]
     logits_KD = draft.lm_head(output_KH)
@@ -61,7 +61,8 @@ def states_everywhere(
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """(tokens of row 0 [R], states of blocks of `size` rows [R, T, H]) at positions first+1 .. S-1, some at a time."""
     context = open_context(draft, aux_states_SAH[: token_ids_S.numel() - 1])
-    for anchor_R in torch.arange(first + 1, token_ids_S.numel()).split(CHUNK_BLOCKS):
+    every_R = torch.arange(first + 1, token_ids_S.numel(), device=token_ids_S.device)
+    for anchor_R in every_R.split(CHUNK_BLOCKS):
         yield token_ids_S[anchor_R], draft.blocks(context, token_ids_S[anchor_R], anchor_R, size)
 
 

@@ -16,9 +16,9 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from algorithms.attention import BlockMask, Keys, Layout, Tiles, attend_blocks, blocks_see
+from algorithms.attention import BlocksSeen, Keys, Layout, Tiles, attend_blocks, blocks_see
 from algorithms.exporting import one_window
-from algorithms.layers import Attention, GatedMLP, RMSNorm, Rotary
+from algorithms.layers import Attention, GatedMLP, Recomputing, RMSNorm, Rotary
 
 # Blocks of a document whose attention is one matrix product.
 TILE_BLOCKS = 8
@@ -61,10 +61,10 @@ class Rows:
 
     anchors: Tiles
     angles: Angles
-    mask: BlockMask
+    mask: BlocksSeen
 
 
-class Layer(nn.Module):
+class Layer(Recomputing):
     """A decoder layer of the block stream. `around_*` are for algorithms that put something around a sublayer."""
 
     def __init__(self, shape: Shape) -> None:
@@ -78,7 +78,9 @@ class Layer(nn.Module):
 
     def forward(self, state_RTH: Tensor, keys: Keys, rows: Rows) -> Tensor:
         """[R, T, H] -> [R, T, H], over the context's keys of this layer."""
+        return self.once_more(self._forward, state_RTH, keys, rows)
 
+    def _forward(self, state_RTH: Tensor, keys: Keys, rows: Rows) -> Tensor:
         def attention(x_RTH: Tensor) -> Tensor:
             flat, shape = x_RTH.flatten(0, 1), x_RTH.shape[:2]
             query = self.self_attn.query(flat, rows.angles).unflatten(0, shape)
@@ -112,9 +114,13 @@ class Backbone(nn.Module):
         shape: sizes and flags.
         embedding_VH: the verifier's input embedding.
         draft_to_target_D: target id of each draft id.
+
+    Attributes:
+        flex: whether attention skips what a mask hides (`algorithms.flex`), or computes it and drops it.
     """
 
     layer_class: ClassVar[type[Layer]] = Layer
+    flex = False
 
     def __init__(self, shape: Shape, embedding_VH: Tensor, draft_to_target_D: Tensor) -> None:
         super().__init__()
@@ -149,7 +155,7 @@ class Backbone(nn.Module):
         """
         shape, anchors = self.shape, context.layout.tile(anchor_R, TILE_BLOCKS)
         position_RT = anchors.position_R[:, None] + torch.arange(size, device=anchor_R.device)
-        mask = blocks_see(context.layout, anchors, size, shape.causal, shape.sliding_window)
+        mask = blocks_see(context.layout, anchors, size, shape.causal, shape.sliding_window, self.flex)
         rows = Rows(anchors, self.rotary.angles(position_RT.flatten()), mask)
         token_RT = torch.full_like(position_RT, shape.mask_token_id)
         token_RT[:, 0] = anchor_token_R

@@ -16,7 +16,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from algorithms.contract import Batch, LossOutput, VerifierWeights
+from algorithms.contract import Batch, LossOutput, Pack, VerifierWeights, renumber
 from algorithms.dflash.config import BlockConfig, Config
 from algorithms.dflash.model import Backbone
 from algorithms.features import Teacher
@@ -33,11 +33,13 @@ class Anchored:
         target_RK: position whose verifier distribution scored position i must match: anchor + i. The token there is
             the one before the predicted one. Clamped where `valid_RK` is false.
         valid_RK: whether it is scored: the token there is the assistant's, of the same document and turn.
+        scored_K: how many are scored at each position in all of the pack.
     """
 
     anchor_R: Tensor
     target_RK: Tensor
     valid_RK: Tensor
+    scored_K: Tensor
 
     @classmethod
     def of(cls, batch: Batch, count: int, max_anchors: int) -> "Anchored":
@@ -46,23 +48,35 @@ class Anchored:
         Raises:
             ValueError: there is no assistant token.
         """
-        anchor_R = batch.loss_mask_S.nonzero().squeeze(1)
+        anchor_R = batch.whole.loss_mask_S.nonzero().squeeze(1)
         if anchor_R.numel() == 0:
             raise ValueError("a batch without an assistant token to score. Fix: drop such documents before packing")
         if anchor_R.numel() > max_anchors:
-            drawn = torch.randperm(anchor_R.numel(), generator=torch.Generator().manual_seed(batch.draw))
-            anchor_R = anchor_R[drawn[:max_anchors].sort().values.to(anchor_R.device)]
-        target_RK = anchor_R[:, None] + torch.arange(count, device=anchor_R.device)
-        inside_RK = target_RK < batch.token_ids_S.numel()
-        target_RK = target_RK.clamp(max=batch.token_ids_S.numel() - 1)
-        same_RK = batch.document_S[target_RK] == batch.document_S[anchor_R][:, None]
-        valid_RK = inside_RK & same_RK & batch.loss_mask_S[target_RK]
-        return cls(anchor_R, target_RK, valid_RK.long().cumprod(dim=1).bool())
+            generator = torch.Generator("cpu").manual_seed(batch.draw)
+            drawn = torch.randperm(anchor_R.numel(), generator=generator, device="cpu")[:max_anchors].sort().values
+            anchor_R = anchor_R[drawn.to(anchor_R.device)]
+        target_RK, valid_RK = _scored(batch.whole, anchor_R, count)
+        scored_K = valid_RK.sum(dim=0)
+        if batch.pack:
+            anchor_R = renumber(anchor_R, batch.pack.own_S)
+            target_RK, valid_RK = _scored(batch, anchor_R, count)
+        return cls(anchor_R, target_RK, valid_RK, scored_K)
 
     def targets(self, teacher: Teacher, batch: Batch) -> tuple[Targets, Tensor]:
         """(the verifier's distributions, which of them each scored row must match [N])."""
         position_P, target_N = self.target_RK[self.valid_RK].unique(return_inverse=True)
         return Targets(teacher, batch.last_state_SH[position_P]), target_N
+
+
+def _scored(batch: Batch | Pack, anchor_R: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """`target_RK` and `valid_RK` of blocks at these anchors."""
+    positions = batch.document_S.numel()
+    target_RK = anchor_R[:, None] + torch.arange(count, device=anchor_R.device)
+    inside_RK = target_RK < positions
+    target_RK = target_RK.clamp(max=positions - 1)
+    same_RK = batch.document_S[target_RK] == batch.document_S[anchor_R][:, None]
+    valid_RK = inside_RK & same_RK & batch.loss_mask_S[target_RK]
+    return target_RK, valid_RK.long().cumprod(dim=1).bool()
 
 
 def block_states(draft: Backbone, batch: Batch, anchor_R: Tensor, size: int) -> Tensor:
@@ -73,26 +87,27 @@ def block_states(draft: Backbone, batch: Batch, anchor_R: Tensor, size: int) -> 
 
 
 def weigh(config: BlockConfig, blocks: Anchored, parts: Sequence[Part], targets: Targets, target_N: Tensor) -> Tensor:
-    """Weight of each scored row, float32 [N]: that of its position, over the number of scored rows.
+    """Weight of each scored row, float32 [N]: that of its position, over the number of scored rows of the pack.
 
     Args:
         parts: what the output head reads and its rows, as in `head_loss`; D-PACE asks how sure the draft is.
     """
     if config.position_weights == "decay":
-        decay_K = exponential_decay(blocks.valid_RK.shape[1], config.decay_gamma).to(blocks.valid_RK.device)
+        decay_K = exponential_decay(blocks.valid_RK.shape[1], config.decay_gamma, blocks.valid_RK.device)
         weight_RK = decay_K.expand(blocks.valid_RK.shape)
     else:
         with torch.no_grad():
-            scores = head_loss(parts, targets, target_N, torch.zeros(target_N.shape), {"ce": 1.0})
+            unweighted_N = torch.zeros(target_N.shape, device=target_N.device)
+            scores = head_loss(parts, targets, target_N, unweighted_N, {"ce": 1.0})
         cross_entropy_RK = torch.zeros(blocks.valid_RK.shape, device=target_N.device)
         cross_entropy_RK[blocks.valid_RK] = scores.loss_R
         weight_RK = dpace(cross_entropy_RK, blocks.valid_RK, config.dpace_alpha)
-    return weight_RK[blocks.valid_RK] / target_N.numel()
+    return weight_RK[blocks.valid_RK] / blocks.scored_K.sum()
 
 
 def step_means(blocks: Anchored, **values_N: Tensor) -> dict[str, float]:
-    """`<name>_step_k` for k from 1: the mean of each value over the scored rows at the k-th position."""
-    share_RK = blocks.valid_RK / blocks.valid_RK.sum(dim=0).clamp(min=1)
+    """`<name>_step_k` for k from 1: the mean of each value over the pack's scored rows at the k-th position."""
+    share_RK = blocks.valid_RK / blocks.scored_K.clamp(min=1)
     found = {}
     for name, value_N in values_N.items():
         value_RK = torch.zeros_like(share_RK)

@@ -24,7 +24,7 @@ def draft_block(draft: Draft, token_ids_S: Tensor, aux_states_SAH: Tensor, num_d
         aux_states_SAH: the verifier's states at 0 .. m-1.
         num_draft_tokens: K.
     """
-    anchor = torch.tensor([aux_states_SAH.shape[0]])
+    anchor = torch.tensor([aux_states_SAH.shape[0]], device=token_ids_S.device)
     context = open_context(draft, aux_states_SAH)
     output_KH = draft.blocks(context, token_ids_S[-1:], anchor, num_draft_tokens + 1)[0, 1:]
     logits_KD = draft.lm_head(output_KH).float()

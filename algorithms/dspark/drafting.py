@@ -42,7 +42,7 @@ def draft_steps(draft: Draft, token_ids_S: Tensor, aux_states_SAH: Tensor, num_d
         aux_states_SAH: the verifier's states at 0 .. m-1.
         num_draft_tokens: K.
     """
-    anchor, unused = torch.tensor([aux_states_SAH.shape[0]]), draft.shape.unused_rows
+    anchor, unused = torch.tensor([aux_states_SAH.shape[0]], device=token_ids_S.device), draft.shape.unused_rows
     context = open_context(draft, aux_states_SAH)
     output_KH = draft.blocks(context, token_ids_S[-1:], anchor, num_draft_tokens + unused)[0, unused:]
     tokens, logits, confidence = [token_ids_S[-1:]], [], []

@@ -60,5 +60,5 @@ class Draft(dflash.Backbone):
     def confidence(self, output_RH: Tensor, embedding_Rr: Tensor) -> Tensor:
         """Guessed chance of acceptance, float32 [R]; ones without a confidence head."""
         if self.confidence_head is None:
-            return torch.ones(output_RH.shape[0])
+            return torch.ones(output_RH.shape[0], device=output_RH.device)
         return self.confidence_head(output_RH, embedding_Rr).sigmoid()

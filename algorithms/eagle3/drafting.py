@@ -38,8 +38,9 @@ def draft_steps(draft: Draft, token_ids_S: Tensor, aux_states_SAH: Tensor, num_d
         aux_states_SAH: the verifier's states at 0 .. m-1.
         num_draft_tokens: K.
     """
-    document_S = torch.zeros(aux_states_SAH.shape[0], dtype=torch.long)
-    last = torch.tensor([aux_states_SAH.shape[0] - 1])
+    device = token_ids_S.device
+    document_S = torch.zeros(aux_states_SAH.shape[0], dtype=torch.long, device=device)
+    last = torch.tensor([aux_states_SAH.shape[0] - 1], device=device)
     branches = draft.start(token_ids_S[1:], aux_states_SAH, document_S, last)
     tokens: list[Tensor] = []
     outputs, logits = [], []
@@ -56,8 +57,10 @@ def draft_steps(draft: Draft, token_ids_S: Tensor, aux_states_SAH: Tensor, num_d
 def propose(draft: Draft, token_ids_S: Tensor, aux_states_SAH: Tensor, num_draft_tokens: int, first: int = 0) -> Tensor:
     """Drafts at every position from `first`; see `algorithms.contract.Propose`. int64 [S-1-first, K], target ids."""
     slots = token_ids_S.numel() - 1
-    document_S = torch.zeros(slots, dtype=torch.long)
-    branches = draft.start(token_ids_S[1:], aux_states_SAH[:slots], document_S, torch.arange(first, slots))
+    device = token_ids_S.device
+    document_S = torch.zeros(slots, dtype=torch.long, device=device)
+    rows_R = torch.arange(first, slots, device=device)
+    branches = draft.start(token_ids_S[1:], aux_states_SAH[:slots], document_S, rows_R)
     tokens: list[Tensor] = []
     for step in range(num_draft_tokens):
         if step:

@@ -14,9 +14,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from algorithms.attention import Keys, Layout, attend, visible
+from algorithms.attention import Keys, Layout, Seen, attend, visible
 from algorithms.exporting import one_window
-from algorithms.layers import Attention, GatedMLP, RMSNorm, Rotary
+from algorithms.layers import Attention, GatedMLP, Recomputing, RMSNorm, Rotary
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Shape:
         return one_window(self.layer)
 
 
-class Layer(nn.Module):
+class Layer(Recomputing):
     """A decoder layer; the first one reads [embedding; state] and chooses where its residual starts."""
 
     def __init__(self, layer: dict[str, Any], first: bool, norm_before_residual: bool) -> None:
@@ -61,8 +61,15 @@ class Layer(nn.Module):
         residual = normed if self.norm_before_residual else state_RH
         return residual, torch.cat((self.input_layernorm(embedding_RH), normed), dim=-1)
 
+    def mix(self, query_RND: Tensor, keys: Keys, queries: Layout, seen: Seen, window: int | None = None) -> Tensor:
+        """`attend`, over the branch as it is now."""
+        return self.once_more(attend, query_RND, keys.now(), queries, seen, window)
+
     def finish(self, residual_RH: Tensor, mixed_RND: Tensor) -> Tensor:
         """Residual stream after attention and MLP, [R, H]."""
+        return self.once_more(self._finish, residual_RH, mixed_RND)
+
+    def _finish(self, residual_RH: Tensor, mixed_RND: Tensor) -> Tensor:
         stream = residual_RH + self.self_attn.o_proj(mixed_RND)
         return stream + self.mlp(self.post_attention_layernorm(stream))
 
@@ -93,7 +100,12 @@ class Draft(nn.Module):
         shape: sizes and flags.
         embedding_VH: the verifier's input embedding.
         draft_to_target_D: target id of each draft id.
+
+    Attributes:
+        flex: whether attention skips what a mask hides (`algorithms.flex`), or computes it and drops it.
     """
+
+    flex = False
 
     def __init__(self, shape: Shape, embedding_VH: Tensor, draft_to_target_D: Tensor) -> None:
         super().__init__()
@@ -149,7 +161,8 @@ class Draft(nn.Module):
             keys.append(Keys.of(context, *layer.self_attn.key_value(read, angles)))
             chosen = queries if last else context
             query = layer.self_attn.query(read[rows], (angles[0][rows], angles[1][rows]))
-            mixed = attend(query, keys[-1], chosen, visible(context, chosen, 0, self.shape.sliding_window))
+            seen = visible(context, chosen, 0, self.shape.sliding_window, self.flex)
+            mixed = layer.mix(query, keys[-1], chosen, seen)
             state = layer.finish(residual[rows], mixed)
         return Branches(context, queries, keys, *self._outputs(state))
 
@@ -162,14 +175,14 @@ class Draft(nn.Module):
         branches.step += 1
         angles = self.rotary.angles(branches.queries.position_R + branches.step)
         window = self.shape.sliding_window
-        seen = visible(branches.context, branches.queries, branches.step, window)
+        seen = visible(branches.context, branches.queries, branches.step, window, self.flex)
         state = state_RH
         embedding = self._embed(token_R, state.dtype)
         for layer, keys in zip(self.layers, branches.keys, strict=True):
             residual, read = layer.read(state, embedding)
             keys.branch.append(layer.self_attn.key_value(read, angles))
             query = layer.self_attn.query(read, angles)
-            state = layer.finish(residual, attend(query, keys, branches.queries, seen, window))
+            state = layer.finish(residual, layer.mix(query, keys, branches.queries, seen, window))
         branches.output_RH, branches.feedback_RH = self._outputs(state)
 
     def _outputs(self, state_RH: Tensor) -> tuple[Tensor, Tensor]:

@@ -14,7 +14,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from algorithms.contract import Batch, LossOutput, VerifierWeights
+from algorithms.contract import Batch, LossOutput, Pack, VerifierWeights
 from algorithms.eagle3.config import Config
 from algorithms.eagle3.model import Draft
 from algorithms.features import Teacher
@@ -38,7 +38,7 @@ class Rows:
     valid_RK: Tensor
 
 
-def rows_of(batch: Batch, steps: int) -> Rows:
+def rows_of(batch: Batch | Pack, steps: int) -> Rows:
     """Find slots, scored rows and their targets; the loss mask follows the input token (contract 6.1)."""
     document_S, mask_S = batch.document_S, batch.loss_mask_S
     slot_S = ((document_S[:-1] == document_S[1:]) & (document_S[:-1] >= 0)).nonzero().squeeze(1)
@@ -70,14 +70,15 @@ def loss(draft: Draft, teacher: Teacher, batch: Batch, config: Config) -> LossOu
     """Sum over steps k of decay^k times the mean loss of its valid rows.
 
     Metrics: `loss_step_k` and `agree_step_k`, the share of rows whose first choice is the verifier's first choice
-    within the draft vocabulary, at step k from 1; both are means over the valid rows of this batch.
+    within the draft vocabulary, at step k from 1; both are means over the valid rows of the pack.
     """
-    rows = rows_of(batch, config.ttt_steps)
-    if rows.scored_R.numel() == 0:
+    whole = rows_of(batch.whole, config.ttt_steps)
+    if whole.scored_R.numel() == 0:
         raise ValueError("a batch without an assistant token to score. Fix: drop such documents before packing")
+    rows = rows_of(batch, config.ttt_steps) if batch.pack else whole
     output_KRH = unroll(draft, batch, rows, config.ttt_steps)
-    share_KR = rows.valid_RK.T / rows.valid_RK.sum(dim=0).clamp(min=1)[:, None]
-    decay_K = config.step_loss_decay ** torch.arange(config.ttt_steps)
+    share_KR = rows.valid_RK.T / whole.valid_RK.sum(dim=0).clamp(min=1)[:, None]
+    decay_K = config.step_loss_decay ** torch.arange(config.ttt_steps, device=share_KR.device)
     position_P, target_RK = rows.target_RK.unique(return_inverse=True)
     scores = head_loss(
         [(output_KRH.flatten(0, 1), draft.lm_head.weight.to(output_KRH.dtype))],

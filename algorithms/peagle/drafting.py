@@ -26,7 +26,7 @@ def draft_steps(draft: Draft, token_ids_S: Tensor, aux_states_SAH: Tensor, num_d
     mask_state, mask_token = draft.mask_slots(num_draft_tokens - 1)
     states = torch.cat((draft.fuse(aux_states_SAH), mask_state))
     tokens = torch.cat((token_ids_S[1:], mask_token))
-    read = torch.arange(last, last + num_draft_tokens)
+    read = torch.arange(last, last + num_draft_tokens, device=tokens.device)
     output_KH = draft.start_from(states, tokens, torch.zeros_like(tokens), read).output_RH
     logits_KD = draft.lm_head(output_KH)
     return Drafted(draft.draft_to_target_D[logits_KD.argmax(dim=-1)], output_KH, logits_KD)
@@ -39,8 +39,10 @@ def propose(draft: Draft, token_ids_S: Tensor, aux_states_SAH: Tensor, num_draft
     Every position is a branch of its own: masks behind it see the context up to it, and one another.
     """
     slots = token_ids_S.numel() - 1
-    document_S = torch.zeros(slots, dtype=torch.long)
-    branches = draft.start(token_ids_S[1:], aux_states_SAH[:slots], document_S, torch.arange(first, slots))
+    device = token_ids_S.device
+    document_S = torch.zeros(slots, dtype=torch.long, device=device)
+    rows_R = torch.arange(first, slots, device=device)
+    branches = draft.start(token_ids_S[1:], aux_states_SAH[:slots], document_S, rows_R)
     tokens = []
     for depth in range(num_draft_tokens):
         if depth:

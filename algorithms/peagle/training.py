@@ -15,7 +15,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from algorithms.contract import Batch, LossOutput, VerifierWeights
+from algorithms.contract import Batch, LossOutput, VerifierWeights, renumber
 from algorithms.eagle3.training import Rows, rows_of
 from algorithms.features import Teacher
 from algorithms.losses import Scores, Targets, head_loss
@@ -33,10 +33,10 @@ def sample_depths(valid_RK: Tensor, config: Config, draw: int) -> list[Tensor]:
         valid_RK: whether row r is scored at depth d; true at depth 0.
         draw: seed.
     """
-    generator = torch.Generator().manual_seed(draw)
+    generator = torch.Generator("cpu").manual_seed(draw)
 
     def some(rows: Tensor, count: int) -> Tensor:
-        drawn = torch.randperm(rows.numel(), generator=generator)[: max(count, 0)]
+        drawn = torch.randperm(rows.numel(), generator=generator, device="cpu")[: max(count, 0)]
         return rows[drawn.to(rows.device)].sort().values
 
     every = torch.arange(valid_RK.shape[0], device=valid_RK.device)
@@ -49,6 +49,14 @@ def sample_depths(valid_RK: Tensor, config: Config, draw: int) -> list[Tensor]:
             break
         chosen.append(pool)
     return chosen
+
+
+def own_rows(batch: Batch, whole: Rows, chosen: list[Tensor]) -> tuple[Rows, list[Tensor]]:
+    """The part of the pack's rows and of those chosen at each depth that the batch holds."""
+    if batch.pack is None:
+        return whole, chosen
+    own_R = batch.pack.own_S[whole.slot_S[whole.scored_R]]
+    return rows_of(batch, whole.valid_RK.shape[1]), [renumber(kept, own_R) for kept in chosen]
 
 
 def entry_outputs(draft: Draft, batch: Batch, rows: Rows, chosen: list[Tensor]) -> Tensor:
@@ -69,12 +77,14 @@ def loss(draft: Draft, teacher: Teacher, batch: Batch, config: Config) -> LossOu
     """Mean loss over all entries of all depths.
 
     Metrics: `loss_step_k` and `agree_step_k`, the share of entries whose first choice is the verifier's first choice
-    within the draft vocabulary, at depth k - 1; both are means over the entries of this batch.
+    within the draft vocabulary, at depth k - 1; both are means over the entries of the pack.
     """
-    rows = rows_of(batch, config.num_depths)
-    if rows.scored_R.numel() == 0:
+    whole = rows_of(batch.whole, config.num_depths)
+    if whole.scored_R.numel() == 0:
         raise ValueError("a batch without an assistant token to score. Fix: drop such documents before packing")
-    chosen = sample_depths(rows.valid_RK, config, batch.draw)
+    drawn = sample_depths(whole.valid_RK, config, batch.draw)
+    counts = [kept.numel() for kept in drawn]
+    rows, chosen = own_rows(batch, whole, drawn)
     output_EH = entry_outputs(draft, batch, rows, chosen)
     at_E = torch.cat([rows.target_RK[kept, depth] for depth, kept in enumerate(chosen)])
     position_P, target_E = at_E.unique(return_inverse=True)
@@ -82,16 +92,20 @@ def loss(draft: Draft, teacher: Teacher, batch: Batch, config: Config) -> LossOu
         [(output_EH, draft.lm_head.weight.to(output_EH.dtype))],
         Targets(teacher, batch.last_state_SH[position_P]),
         target_E,
-        torch.full(at_E.shape, 1 / at_E.numel(), device=at_E.device),
+        torch.full(at_E.shape, 1 / sum(counts), device=at_E.device),
         config.loss_weights,
     )
-    return LossOutput(scores.loss, _metrics(scores, [kept.numel() for kept in chosen]))
+    return LossOutput(scores.loss, _metrics(scores, chosen, counts))
 
 
-def _metrics(scores: Scores, counts: list[int]) -> dict[str, float]:
+def _metrics(scores: Scores, chosen: list[Tensor], counts: list[int]) -> dict[str, float]:
     agrees_E = (scores.candidate_RC[:, 0] == scores.target_choice_R).float()
     found = {"loss": scores.loss_R, "agree": agrees_E}
-    means = {name: [float(part.mean()) for part in value.split(counts)] for name, value in found.items()}
+    parts = [kept.numel() for kept in chosen]
+    means = {
+        name: [float(part.sum() / count) for part, count in zip(value.split(parts), counts, strict=True)]
+        for name, value in found.items()
+    }
     return {f"{name}_step_{step + 1}": mean[step] for step in range(len(counts)) for name, mean in means.items()}
 
 

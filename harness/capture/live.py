@@ -36,7 +36,9 @@ SPOOL = "spool"  # of online, within the folder of the training's state
 LOG = "engine.log"
 
 
-def open_store(folder: Path, verifier: Path, live: CaptureSettings | None, state: Path) -> Store:
+def open_store(
+    folder: Path, verifier: Path, live: CaptureSettings | None, state: Path, check_hashes: bool = True
+) -> Store:
     """The store that a training reads.
 
     Args:
@@ -44,11 +46,12 @@ def open_store(folder: Path, verifier: Path, live: CaptureSettings | None, state
         verifier: its folder.
         live: settings of the capture where states come from a live engine, else None.
         state: folder of the training's state.
+        check_hashes: of several processes that read one store one is enough.
 
     Raises:
         UserError: the capture was made in another mode, or by another verifier.
     """
-    store, wanted = Store(folder), live.capture.mode if live else "offline"
+    store, wanted = Store(folder, check_hashes), live.capture.mode if live else "offline"
     if (kept := store.manifest.get("mode", "offline")) != wanted:
         raise UserError(f"{folder}: was captured with mode {kept}, the training asks for {wanted}. Fix: capture again")
     if live is None:

@@ -216,6 +216,14 @@ class Store:
         """Positions of every document; no states are read."""
         return [length for shard in self._shards for length in shard["offsets"].diff().tolist()]
 
+    def masks(self, rows: Sequence[int]) -> list[Tensor]:
+        """Loss masks of documents; no states are read."""
+        found = []
+        for s, row in (self._places[index] for index in rows):
+            start, stop = self._shards[s]["offsets"][row : row + 2].tolist()
+            found.append(self._shards[s]["loss_mask"][start:stop])
+        return found
+
     def holds(self, token: int) -> str | None:
         """Id of the first document that has the token, None where no one has; no states are read."""
         for record, shard in zip(self.manifest["shards"], self._shards, strict=True):

@@ -121,6 +121,10 @@ def minutes(step, least, *names):
     return amount
 
 
+def training_processes(wildcards):
+    return RUNS[wildcards.target].training.processes
+
+
 def engine_gpus(wildcards):
     """GPUs that hold the verifier together; vLLM's CUDA build takes some though the recipe could do without."""
     run = RUNS[wildcards.target]
@@ -134,9 +138,10 @@ def one_gpu(wildcards):
 
 
 def training_gpus(wildcards):
-    """One for the draft, and those of the engine where it gives the states meanwhile."""
+    """One for each process, and those of the engine where it gives the states meanwhile."""
     live = RUNS[wildcards.target].capture.live
-    return one_gpu(wildcards) + (engine_gpus(wildcards) if live else 0)
+    own = one_gpu(wildcards) * training_processes(wildcards)
+    return own + (engine_gpus(wildcards) if live else 0)
 
 
 def capture_jobs(wildcards):

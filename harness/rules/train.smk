@@ -21,6 +21,8 @@ rule train:
     resources:
         timed=ALONE,
         gpu=training_gpus,
+        # Not a parameter: on how many GPUs a draft was trained does not make it another one.
+        processes=training_processes,
         mem_mb=needs("memory_gb", 1000),
         disk_mb=disk_mb("train", "algorithm"),
         runtime=minutes("train", 1440, "algorithm"),
@@ -31,7 +33,8 @@ rule train:
     shell:
         """
         python -m harness.gpus {resources.gpu} \
-            python -m harness.training --settings {params.settings:q} --algorithm {wildcards.algorithm} \
+            python -m harness.training.launch --processes {resources.processes} \
+            --settings {params.settings:q} --algorithm {wildcards.algorithm} \
             --verifier {params.verifier:q} --capture results/{wildcards.target}/capture \
             --out results/{wildcards.target}/drafts/{wildcards.algorithm} \
             --state results/{wildcards.target}/training/{wildcards.algorithm} --restart-if-changed >{log:q} 2>&1

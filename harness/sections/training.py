@@ -66,5 +66,10 @@ class Training(Strict):
     validation_share: float = Field(0.05, gt=0, lt=0.5, description="use a share of the rows below 0.5")
     checkpoint_minutes: float = Field(1.0, gt=0, description="save the training state this often")
     compute_dtype: Literal["bfloat16", "float32"] = Field("bfloat16", description="use bfloat16 or float32")
+    gradient_checkpointing: bool = Field(
+        False, description="true: compute activations again in the backward pass, for less memory and more time"
+    )
+    compile: bool = Field(False, description="true: compiled layers and flex attention, on a GPU only")
+    processes: int = Field(1, ge=1, description="train with this many processes, one a GPU; results stay the same")
     keep: Literal["best", "last"] = Field("last", description="use the best epoch's weights (best) or the last one's")
     log_to: list[Tracker] = Field(default_factory=list, description="list tensorboard or trackio, or leave it out")

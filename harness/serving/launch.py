@@ -14,9 +14,9 @@ import os
 import sys
 
 from harness.errors import USER_ERROR_EXIT_CODE, UserError
+from harness.orphans import die_with_parent
 from harness.serving import cpu_support
 from harness.serving.environment import is_cpu_build
-from harness.serving.processes import die_with_parent
 
 UNUSED_LIBRARIES = ("chardet", "pandas", "scipy", "sklearn")
 

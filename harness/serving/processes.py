@@ -3,7 +3,6 @@
 `serving_process` is called by `running_server`; it knows nothing of vLLM, so that tests can give it any command.
 """
 
-import ctypes
 import os
 import re
 import signal
@@ -25,7 +24,6 @@ HEALTH_PATH = "/health"
 POLL_S = 0.1
 STOP_GRACE_S = 5.0
 TAIL_LINES = 20
-PR_SET_PDEATHSIG = 1
 # What a library of vLLM's prints at every exit, after the reason for it.
 EXIT_NOISE = re.compile(r"nanobind:| - leaked | - \.\.\. skipped|See https://nanobind")
 
@@ -35,11 +33,6 @@ _direct = build_opener(ProxyHandler({}))
 
 class ServerFailed(UserError):
     """The server ended, or was not ready in time; the message holds the last lines of its log."""
-
-
-def die_with_parent() -> None:
-    """Have the kernel kill this process when the thread that started it ends (Linux). Called by the server itself."""
-    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def fetch(url: str, timeout_s: float = 10.0) -> bytes:

@@ -1,6 +1,7 @@
 """`python -m harness.training`: train one draft on a capture and write it as a checkpoint. Called by the rule `train`.
 
-The state in --state outlives a kill; the checkpoint in --out appears whole at the end.
+The state in --state outlives a kill; the checkpoint in --out appears whole at the end. On several GPUs `torchrun`
+starts this command once for each (`harness.training.launch`); the first one writes.
 """
 
 import argparse
@@ -10,6 +11,7 @@ import torch
 from torch import nn
 
 import algorithms
+from algorithms import speed
 from algorithms.contract import Algorithm, VerifierWeights
 from algorithms.settings import DraftConfig, MaskedConfig
 from algorithms.vocabulary import choose
@@ -22,7 +24,9 @@ from harness.files import write_json
 from harness.memory import peak_memory_bytes
 from harness.progress import log
 from harness.provenance import collect
+from harness.sections.training import Training
 from harness.training import trackers
+from harness.training.distributed import World, gathered, joined, spread
 from harness.training.fingerprint import fingerprint
 from harness.training.loop import Run, keep, keep_freed_memory, resume, train
 from harness.training.packing import reading_order
@@ -116,9 +120,20 @@ def _build(
     return draft, start.sha256 if start else None
 
 
-def _prepare(arguments: argparse.Namespace, settings: TrainSettings, knobs: DraftConfig) -> Run:
+def _speed_up(draft: nn.Module, training: Training, world: World) -> None:
+    if training.gradient_checkpointing:
+        speed.recompute(draft)
+    if training.compile and world.device.type == "cpu":
+        raise UserError("training.compile = True: pays on a GPU only, and there is none. Fix: leave it out")
+    if training.compile:
+        speed.compile_parts(draft)
+
+
+def _prepare(arguments: argparse.Namespace, settings: TrainSettings, knobs: DraftConfig, world: World) -> Run:
     algorithm: Algorithm = algorithms.load(arguments.algorithm)
-    store = open_store(arguments.capture, arguments.verifier, settings.live, arguments.state)
+    if world.size > 1 and settings.live:
+        raise UserError(f"training: {world.size} processes, and the capture is live. Fix: use one, or capture offline")
+    store = open_store(arguments.capture, arguments.verifier, settings.live, arguments.state, world.leads)
     verifier = load_weights(arguments.verifier)
     _fits(store, verifier, arguments.verifier)
     if len(store) < 2:
@@ -127,15 +142,22 @@ def _prepare(arguments: argparse.Namespace, settings: TrainSettings, knobs: Draf
         _check_mask_token(store, knobs.mask_token_id)
     torch.manual_seed(settings.training.seed)
     draft, start = _build(algorithm, store, verifier, knobs)
-    made_from = fingerprint(settings, algorithm.name, knobs.model_dump(), store, arguments.verifier, start)
-    objective = algorithm.objective(knobs, verifier, draft)
+    made_from = fingerprint(settings, algorithm.name, knobs.model_dump(), store, arguments.verifier, start, world)
+    draft.to(world.device)
+    _speed_up(draft, settings.training, world)
+    objective = spread(draft, algorithm.objective(knobs, verifier, draft), world)
     return Run(
-        algorithm, draft, objective, store, settings.training, knobs.speculative_tokens, arguments.state, made_from
-    )
+        algorithm, draft, objective, store, settings.training, knobs.speculative_tokens, arguments.state, made_from,
+        world,
+    )  # fmt: skip
 
 
 def _export(run: Run, out: Path, verifier: Path) -> None:
-    content, tensors = run.algorithm.export(run.draft)
+    with gathered(run.draft):
+        content, tensors = run.algorithm.export(run.draft)
+    if not run.world.leads:
+        return
+    tensors = {name: tensor.cpu() for name, tensor in tensors.items()}
     floats = {name: t.to(torch.bfloat16) if t.is_floating_point() else t for name, t in tensors.items()}
     config = load_weights(verifier).config
     kind, theirs = content["transformer_layer_config"]["model_type"], config.get("model_type")
@@ -152,6 +174,9 @@ def _summary(run: Run, kept_step: int, walk: Walk, settings: TrainSettings, knob
         "seconds": round(run.seconds, 2),
         "tokens_per_s": round(run.tokens / run.seconds, 1),
         "peak_memory_bytes": peak_memory_bytes(),
+        "processes": run.world.size,
+        "device": run.world.device_text,
+        "peak_device_memory_bytes": run.world.peak_device_memory_bytes,
         "training_rows": len(run.train_rows),
         "longest_row_tokens": max(run.lengths[row] for row in run.train_rows),
         "validation": walk_metrics(walk) | {"rows": len(run.validation_rows)},
@@ -169,6 +194,11 @@ def _summary(run: Run, kept_step: int, walk: Walk, settings: TrainSettings, knob
 def main() -> None:
     """Train, export, summarise."""
     arguments = _arguments()
+    with joined() as world:
+        _run(arguments, world)
+
+
+def _run(arguments: argparse.Namespace, world: World) -> None:
     settings = parse_settings(arguments.settings, TrainSettings)
     kind = algorithms.config_class(arguments.algorithm)
     knobs = validate(kind, settings.algorithm, "--settings: algorithm")
@@ -177,12 +207,13 @@ def main() -> None:
     _check_out(arguments.out)
     trackers.require(settings.training.log_to)
     keep_freed_memory()
-    run = _prepare(arguments, settings, knobs)
+    run = _prepare(arguments, settings, knobs, world)
     resume(run, arguments.restart_if_changed)
     with run.store.feeding(*reading_order(run.packs, run.validation_rows, run.steps)):
         step, walk = keep(run, train(run))
     _export(run, arguments.out, arguments.verifier)
-    write_json(arguments.state / "summary.json", _summary(run, step, walk, settings, knobs))
+    if world.leads:
+        write_json(arguments.state / "summary.json", _summary(run, step, walk, settings, knobs))
     log(f"{arguments.out}: written; acceptance length on unseen training prompts {walk.acceptance_length_pooled:.3f}")
 
 

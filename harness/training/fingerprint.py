@@ -14,19 +14,26 @@ import torch
 from harness.capture.store import Store
 from harness.codeversion import versions
 from harness.files import json_sha256
+from harness.training.distributed import ALONE, World
 from harness.training.settings import TrainSettings
 from harness.verifiers.identity import verifier_identity
 
 ROOT = Path(__file__).parents[2]
-# When it is saved, what of it is kept and who watches it changes no step of a training.
-OUTSIDE = {"checkpoint_minutes", "keep", "log_to"}
+# When it is saved, what of it is kept, who watches it and how many compute it changes no step of a training.
+OUTSIDE = {"checkpoint_minutes", "keep", "log_to", "processes"}
 # These change the last bits of a sum and nothing else.
 ROUNDING = "machine"
 SHOWN_DIGITS = 12
 
 
 def fingerprint(
-    settings: TrainSettings, algorithm: str, knobs: dict[str, Any], store: Store, verifier: Path, start: str | None
+    settings: TrainSettings,
+    algorithm: str,
+    knobs: dict[str, Any],
+    store: Store,
+    verifier: Path,
+    start: str | None,
+    world: World = ALONE,
 ) -> dict[str, Any]:
     """Recipe, data, verifier, code and machine of a training, as plain data.
 
@@ -48,6 +55,8 @@ def fingerprint(
         ROUNDING: {
             "torch": torch.__version__,
             "threads": torch.get_num_threads(),
+            "processes": world.size,
+            "device": world.device_text,
             "cpu": torch.backends.cpu.get_cpu_capability(),
         },
     }

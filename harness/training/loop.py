@@ -20,6 +20,8 @@ from harness.files import read_jsonl, write_jsonl
 from harness.progress import Meter, log, meter
 from harness.sections.training import Training
 from harness.training import state, trackers
+from harness.training.batches import Batches
+from harness.training.distributed import ALONE, World, clip, gathered, like
 from harness.training.optimizers import make_optimizers, rate_share, set_rate
 from harness.training.packing import epoch_packs, make_batch, split_rows
 from harness.training.validation import Walk, estimate, walk_metrics
@@ -45,6 +47,7 @@ class Run:
     Attributes:
         folder: where the resumable state and the metrics live.
         made_from: what must be the same for a saved state to be taken up again; see `fingerprint`.
+        world: the processes that train it; the draft is spread over them.
         steps: finished steps. seconds: the time they took, over all starts.
         best: the epoch that validated best so far. other_machines: see `state.Position`.
     """
@@ -57,6 +60,7 @@ class Run:
     num_draft_tokens: int
     folder: Path
     made_from: dict[str, Any]
+    world: World = ALONE
     steps: int = 0
     tokens: int = 0
     seconds: float = 0.0
@@ -75,7 +79,13 @@ class Run:
             for epoch in range(training.epochs)
             for pack in epoch_packs(self.train_rows, self.lengths, training.tokens_per_step, training.seed, epoch)
         ]
+        self.batches = Batches(self._read, [epoch for epoch, _ in self.packs], self.world.device)
         self.optimizers = make_optimizers(self.draft, self.training)
+
+    def _read(self, step: int) -> Batch:
+        """This process's share of the pack of `step`."""
+        rows = self.packs[step][1]
+        return make_batch(self.store, rows, _draw(self.training, step), self.world.share(rows, self.lengths))
 
     def record(self, row: dict[str, Any]) -> None:
         """Keep a row for metrics.jsonl and tell it to whoever watches."""
@@ -107,7 +117,7 @@ def resume(run: Run, restart_if_changed: bool = False) -> None:
 def train(run: Run) -> Walk:
     """Run the remaining steps, validate after each epoch, save the state now and then; returns the last validation."""
     left = sum(run.lengths[row] for _, pack in run.packs[run.steps :] for row in pack)
-    watched = [] if _is_done(run) else run.training.log_to
+    watched = run.training.log_to if run.world.leads and not _is_done(run) else []
     settings = run.training.model_dump()
     with (
         meter(f"training {run.algorithm.name}", left, "tokens") as bar,
@@ -128,7 +138,8 @@ def _remaining_steps(run: Run, bar: Meter) -> Walk | None:
         if _epoch_ends(run):
             walk = _validate(run)
             _note_best(run, walk)
-        if time.monotonic() - last_saved > 60 * run.training.checkpoint_minutes or _is_done(run):
+        due = time.monotonic() - last_saved > 60 * run.training.checkpoint_minutes or _is_done(run)
+        if run.world.agree(due):
             _save(run)
             last_saved = time.monotonic()
     return walk
@@ -149,7 +160,8 @@ def keep(run: Run, last: Walk) -> tuple[int, Walk]:
     if run.training.keep == "last" or best is None or best.step == run.steps:
         return run.steps, last
     log(f"kept are the weights after step {best.step}, which validated best; the state holds those after {run.steps}")
-    run.draft.load_state_dict(best.weights, strict=False)
+    now = run.draft.state_dict()
+    run.draft.load_state_dict({name: like(tensor, now[name]) for name, tensor in best.weights.items()}, strict=False)
     return best.step, best.walk
 
 
@@ -166,10 +178,10 @@ def _step(run: Run) -> tuple[int, dict[str, Any]]:
     started = time.monotonic()
     epoch, rows = run.packs[run.steps]
     rate = set_rate(run.optimizers, run.training, rate_share(run.steps, len(run.packs), run.training))
-    with _precision(run.training):
-        output = run.objective(make_batch(run.store, rows, draw=_draw(run)))
+    with _precision(run):
+        output = run.objective(run.batches[run.steps])
     output.loss.backward()
-    norm = nn.utils.clip_grad_norm_([p for p in run.draft.parameters() if p.requires_grad], run.training.clip_norm)
+    norm = clip([p for p in run.draft.parameters() if p.requires_grad], run.training.clip_norm)
     if not torch.isfinite(norm):
         used = run.training.learning_rate
         raise Diverged(
@@ -180,23 +192,28 @@ def _step(run: Run) -> tuple[int, dict[str, Any]]:
         optimizer.zero_grad(set_to_none=True)
     tokens, seconds = sum(run.lengths[row] for row in rows), time.monotonic() - started
     run.steps, run.tokens, run.seconds = run.steps + 1, run.tokens + tokens, run.seconds + seconds
-    row = {"step": run.steps, "epoch": epoch, "tokens": run.tokens, "loss": output.loss.item(), "learning_rate": rate}
-    return tokens, row | {"gradient_norm": norm.item(), "tokens_per_s": tokens / seconds, **output.metrics}
+    loss, *values = run.world.sum([output.loss.item(), *output.metrics.values()])
+    row = {"step": run.steps, "epoch": epoch, "tokens": run.tokens, "loss": loss, "learning_rate": rate}
+    row |= {"gradient_norm": norm.item(), "tokens_per_s": tokens / seconds}
+    return tokens, row | dict(zip(output.metrics, values, strict=True))
 
 
-def _draw(run: Run) -> int:
+def _draw(training: Training, step: int) -> int:
     """A number of this seed and step alone, as large as a generator's seed may be."""
-    return (run.training.seed * DRAWS_PER_SEED + run.steps) % (1 << 63)
+    return (training.seed * DRAWS_PER_SEED + step) % (1 << 63)
 
 
-def _precision(training: Training) -> torch.autocast:
-    reduced = training.compute_dtype == "bfloat16"
-    return torch.autocast("cpu", dtype=torch.bfloat16, enabled=reduced)
+def _precision(run: Run) -> torch.autocast:
+    reduced = run.training.compute_dtype == "bfloat16"
+    return torch.autocast(run.world.device.type, dtype=torch.bfloat16, enabled=reduced)
 
 
 def _validate(run: Run, record: bool = True) -> Walk:
-    with _precision(run.training):
-        walk = estimate(run.draft, run.algorithm.propose, run.store, run.validation_rows, run.num_draft_tokens)
+    rows, world = run.validation_rows[run.world.rank :: run.world.size], run.world
+    with _precision(run), gathered(run.draft):
+        part = estimate(run.draft, run.algorithm.propose, run.store, rows, run.num_draft_tokens, world.device)
+    drafts, *accepted = (int(count) for count in world.sum([part.drafts, *part.accepted_per_position]))
+    walk = Walk(drafts, accepted)
     figures = walk_metrics(walk)
     log(f"step {run.steps}: validation acceptance length {figures['acceptance_length_pooled']}, {walk.drafts} drafts")
     if record:
@@ -206,9 +223,10 @@ def _validate(run: Run, record: bool = True) -> Walk:
 
 def _save(run: Run) -> None:
     # The metrics come first: a state never has fewer rows beside it than steps.
-    write_jsonl(run.folder / METRICS_FILE, run.metrics)
+    if run.world.leads:
+        write_jsonl(run.folder / METRICS_FILE, run.metrics)
     at = state.Position(run.steps, run.seconds, run.other_machines, run.best)
-    state.save(run.folder, run.made_from, at, run.draft, run.optimizers)
+    state.save(run.folder, run.made_from, at, run.draft, run.optimizers, run.world.leads)
 
 
 def keep_freed_memory() -> None:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import torch
 
-from algorithms.contract import Batch
+from algorithms.contract import Batch, Pack
 from harness.capture.store import Store
 
 
@@ -62,15 +62,37 @@ def reading_order(
     return order, len(order) - 1 if step == len(packs) else first
 
 
-def make_batch(store: Store, rows: Sequence[int], draw: int = 0) -> Batch:
-    """The documents of a pack, one after another; `draw` seeds what the loss draws at random."""
-    documents = store.documents(rows)
+def make_batch(store: Store, rows: Sequence[int], draw: int = 0, own: Sequence[int] | None = None) -> Batch:
+    """The documents of a pack, one after another.
+
+    Args:
+        rows: the pack.
+        draw: seeds what the loss draws at random.
+        own: those that the batch holds, in the pack's order; None for all. An empty one holds one that does not count.
+    """
+    held = rows if own is None else own or [min(rows, key=store.lengths.__getitem__)]
+    documents = store.documents(held)
     states = [store.split_states(document) for document in documents]
     return Batch(
         token_ids_S=torch.cat([document.token_ids for document in documents]),
         aux_states_SAH=torch.cat([aux for aux, _ in states]),
         last_state_SH=torch.cat([last for _, last in states]),
         loss_mask_S=torch.cat([document.loss_mask for document in documents]),
-        document_S=torch.cat([torch.full((len(d.token_ids),), i) for i, d in enumerate(documents)]),
+        document_S=_numbers([document.loss_mask for document in documents]),
         draw=draw,
+        pack=None if own is None else _pack(store, rows, held, counts=bool(own)),
+    )
+
+
+def _numbers(masks: Sequence[torch.Tensor]) -> torch.Tensor:
+    return torch.cat([torch.full((len(mask),), i) for i, mask in enumerate(masks)])
+
+
+def _pack(store: Store, rows: Sequence[int], held: Sequence[int], counts: bool) -> Pack:
+    masks = store.masks(rows)
+    return Pack(
+        loss_mask_S=torch.cat(masks),
+        document_S=_numbers(masks),
+        own_S=torch.cat([torch.full((len(mask),), row in held) for row, mask in zip(rows, masks, strict=True)]),
+        counts=counts,
     )

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from harness.errors import UserError
 from harness.files import replacing
 from harness.progress import log
+from harness.training.distributed import like, whole
 from harness.training.fingerprint import ROUNDING, differences
 from harness.training.validation import Walk
 
@@ -57,8 +58,8 @@ class Saved:
 
 
 def trained_weights(draft: nn.Module) -> dict[str, Tensor]:
-    """A copy of every parameter that is trained."""
-    return {n: p.detach().cpu().clone() for n, p in draft.named_parameters() if p.requires_grad}
+    """A copy of every parameter that is trained, spread as the draft is."""
+    return {n: p.detach().clone() for n, p in draft.named_parameters() if p.requires_grad}
 
 
 def _flatten(draft: nn.Module, optimizers: list[torch.optim.Optimizer], best: Best | None) -> dict[str, Tensor]:
@@ -68,18 +69,39 @@ def _flatten(draft: nn.Module, optimizers: list[torch.optim.Optimizer], best: Be
         for index, moments in optimizer.state_dict()["state"].items():
             for name, value in moments.items():
                 tensors[f"optimizer.{number}.{index}.{name}"] = torch.as_tensor(value)
-    return {name: tensor.detach().contiguous() for name, tensor in tensors.items()}
+    return {name: tensor.detach() for name, tensor in tensors.items()}
+
+
+def _whole(tensors: dict[str, Tensor], keep: bool) -> dict[str, Tensor]:
+    """In main memory and whole; empty without `keep`, for a process that only gives its share of them."""
+    kept = {}
+    for name, tensor in tensors.items():
+        one = whole(tensor)
+        if keep:
+            kept[name] = one.cpu().contiguous()
+    return kept
 
 
 def save(
-    folder: Path, made_from: dict[str, Any], at: Position, draft: nn.Module, optimizers: list[torch.optim.Optimizer]
+    folder: Path,
+    made_from: dict[str, Any],
+    at: Position,
+    draft: nn.Module,
+    optimizers: list[torch.optim.Optimizer],
+    leads: bool = True,
 ) -> None:
-    """Write the state of `draft` and `optimizers` at this position."""
+    """Write the state of `draft` and `optimizers` at this position; every process calls it, the leading one writes.
+
+    The state is whole, so that another number of processes can take it up. It passes through the leader's memory.
+    """
+    tensors = _whole(_flatten(draft, optimizers, at.best), leads)
+    if not leads:
+        return
     best = at.best and {"step": at.best.step, "walk": asdict(at.best.walk)}
     position = {"step": at.step, "seconds": at.seconds, "other_machines": at.other_machines, "best": best}
     header = {HEADER_KEY: json.dumps({"made_from": made_from} | position)}
     with replacing(folder / STATE_FILE) as partial:
-        save_file(_flatten(draft, optimizers, at.best), partial, metadata=header)
+        save_file(tensors, partial, metadata=header)
 
 
 def load(folder: Path, made_from: dict[str, Any], restart_if_changed: bool) -> Saved | None:
@@ -125,12 +147,16 @@ def _part(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
 
 
 def restore(saved: Saved, draft: nn.Module, optimizers: list[torch.optim.Optimizer]) -> None:
-    """Put weights and moments back, bit for bit."""
-    draft.load_state_dict(_part(saved.tensors, "draft."))
+    """Put weights and moments back, bit for bit, spread as the draft is."""
+    weights = _part(saved.tensors, "draft.")
+    draft.load_state_dict({name: like(weights[name], tensor) for name, tensor in draft.state_dict().items()})
     for number, optimizer in enumerate(optimizers):
         content = optimizer.state_dict()
+        parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
         moments: dict[int, dict[str, Tensor]] = {}
         for name, tensor in _part(saved.tensors, f"optimizer.{number}.").items():
             index, moment = name.split(".", 1)
-            moments.setdefault(int(index), {})[moment] = tensor
+            parameter = parameters[int(index)]
+            spread = like(tensor, parameter) if tensor.shape == parameter.shape else tensor
+            moments.setdefault(int(index), {})[moment] = spread
         optimizer.load_state_dict({"state": moments, "param_groups": content["param_groups"]})

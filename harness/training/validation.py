@@ -29,8 +29,18 @@ class Walk:
 
 
 @torch.no_grad()
-def estimate(draft: nn.Module, propose: Propose, store: Store, rows: Iterable[int], num_draft_tokens: int) -> Walk:
-    """Pooled counters over documents of the store; drafts past the end of a reply count as rejected."""
+def estimate(
+    draft: nn.Module,
+    propose: Propose,
+    store: Store,
+    rows: Iterable[int],
+    num_draft_tokens: int,
+    device: torch.device | None = None,
+) -> Walk:
+    """Pooled counters over documents of the store; drafts past the end of a reply count as rejected.
+
+    `device`: that of the draft, the CPU if None.
+    """
     accepted: Steps = []
     for row in rows:
         (document,) = store.documents([row])
@@ -38,7 +48,8 @@ def estimate(draft: nn.Module, propose: Propose, store: Store, rows: Iterable[in
         prompt_length = int(document.loss_mask.long().argmax())
         if prompt_length == len(document.token_ids):
             continue  # the prefill gives the only token of the reply
-        drafts_RK = propose(draft, document.token_ids, aux_states_SAH, num_draft_tokens, first=prompt_length - 1)
+        read = (document.token_ids.to(device), aux_states_SAH.to(device))
+        drafts_RK = propose(draft, *read, num_draft_tokens, first=prompt_length - 1).cpu()
         tokens = [*document.token_ids.tolist(), document.last_token]
         accepted += walk(drafts_RK, tokens, prompt_length)
     return Walk(len(accepted), [sum(steps > position for steps in accepted) for position in range(num_draft_tokens)])

@@ -29,11 +29,25 @@ def verifier_weights(seed: int = 0) -> VerifierWeights:
     return VerifierWeights(config, random(VOCABULARY, WIDTH), random(VOCABULARY, WIDTH), 1 + 0.3 * random(WIDTH))
 
 
+# What each algorithm needs to draft 3 tokens of the tiny verifier.
+SETTINGS: dict[str, dict[str, Any]] = {
+    "dflash": {"block_size": 4},
+    "dflash2": {"block_size": 4, "draft_vocab_size": None, "conv_group_size": 8, "selector_top_k": 4},
+    "dspark": {"block_size": 3, "markov_rank": 4},
+}
+
+
+def make_config(algorithm: str, **settings: Any) -> Any:
+    """Its settings, 3 drafts a step."""
+    fields = algorithms.load(algorithm).Config.model_fields
+    mask = {"mask_token_id": MASK} if "mask_token_id" in fields else {}
+    return algorithms.load(algorithm).Config(**{"speculative_tokens": 3, "draft_vocab_size": 40} | mask | settings)
+
+
 def make_draft(algorithm: str, draft_vocab_size: int | None = 40, seed: int = 1, **settings: Any) -> nn.Module:
     """Every parameter random, so that no part is the identity."""
     kind = algorithms.load(algorithm)
-    mask = {"mask_token_id": MASK} if "mask_token_id" in kind.Config.model_fields else {}
-    config = kind.Config(**{"speculative_tokens": 3, "draft_vocab_size": draft_vocab_size} | mask | settings)
+    config = make_config(algorithm, draft_vocab_size=draft_vocab_size, **settings)
     counts = torch.randint(0, 9, (VOCABULARY,), generator=torch.Generator().manual_seed(5))
     draft = kind.build(config, verifier_weights(), choose(counts, draft_vocab_size or VOCABULARY), AUX)
     generator = torch.Generator().manual_seed(seed)
@@ -64,7 +78,7 @@ def alone_and_twice() -> tuple[Batch, Batch]:
     twin = pack([9, 9], [3, 3])
     for field in ("token_ids_S", "aux_states_SAH", "last_state_SH"):
         getattr(twin, field)[9:] = getattr(twin, field)[:9]
-    return Batch(*(getattr(twin, f)[:9] for f in twin.__dataclass_fields__ if f != "draw")), twin
+    return Batch(*(getattr(twin, f)[:9] for f in twin.__dataclass_fields__ if f not in ("draw", "pack"))), twin
 
 
 def start_of_document(batch: Batch, position: int) -> int:

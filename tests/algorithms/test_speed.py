@@ -1,0 +1,76 @@
+"""What trades time for memory leaves the result as it is."""
+
+import pytest
+import torch
+
+import algorithms
+from algorithms import speed
+from algorithms.attention import Keys, Layout, attend, attend_blocks, blocks_see, visible
+from tests.algorithms.small import SETTINGS, assert_near, make_config, make_draft, pack, verifier_weights
+
+HEADS, GROUPS, SIZE = 4, 2, 8
+
+
+def step(algorithm, again):
+    """(loss, gradients, bytes that the forward pass kept for the backward pass)."""
+    settings = SETTINGS.get(algorithm, {}) | {"layers": 2}
+    draft = make_draft(algorithm, **settings)
+    objective = algorithms.load(algorithm).objective(make_config(algorithm, **settings), verifier_weights(), draft)
+    if again:
+        speed.recompute(draft)
+    kept = {}
+
+    def keep(tensor):
+        kept[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        loss = objective(pack([19, 23], [3, 5])).loss
+    weights = {parameter.untyped_storage().data_ptr() for parameter in draft.parameters()}
+    loss.backward()
+    gradients = [p.grad for p in draft.parameters() if p.grad is not None]
+    return loss.detach(), gradients, sum(size for place, size in kept.items() if place not in weights)
+
+
+@pytest.mark.parametrize("algorithm", algorithms.NAMES)
+def test_computing_activations_again_gives_the_same_gradients_and_keeps_less(algorithm):
+    (loss, gradients, kept), (loss_2, gradients_2, kept_2) = step(algorithm, False), step(algorithm, True)
+    assert torch.equal(loss, loss_2)
+    assert all(torch.equal(a, b) for a, b in zip(gradients, gradients_2, strict=True))
+    assert kept_2 < 0.7 * kept
+
+
+@pytest.mark.slow  # its module is slow to import
+@pytest.mark.parametrize("window", [None, 3])
+def test_flex_attention_over_branches_equals_the_dense_mask(window):
+    generator = torch.Generator().manual_seed(4)
+    random = lambda *shape: torch.randn(*shape, generator=generator)  # noqa: E731
+    document_S = torch.tensor([0] * 7 + [1] * 5 + [2] * 9)
+    context, rows_R = Layout.of(document_S), torch.tensor([2, 3, 6, 9, 12, 20])
+    queries, keys = context.take(rows_R), Keys.of(context, *random(2, len(document_S), GROUPS, SIZE))
+    for branch_step in range(5):
+        query_RND = random(len(rows_R), HEADS, SIZE)
+        dense, flex = (
+            attend(query_RND, keys, queries, visible(context, queries, branch_step, window, flex), window)
+            for flex in (False, True)
+        )
+        assert_near(flex, dense)
+        keys.branch.append(tuple(random(2, len(rows_R), GROUPS, SIZE)))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize("window", [None, 3])
+def test_flex_attention_over_blocks_equals_the_dense_mask(causal, window):
+    generator = torch.Generator().manual_seed(4)
+    random = lambda *shape: torch.randn(*shape, generator=generator)  # noqa: E731
+    document_S = torch.tensor([0] * 7 + [1] * 5 + [2] * 9)
+    context, anchor_R, size = Layout.of(document_S), torch.tensor([0, 3, 6, 9, 12, 20]), 4
+    anchors, keys = context.tile(anchor_R, 2), Keys.of(context, *random(2, len(document_S), GROUPS, SIZE))
+    query_RTND = random(len(anchor_R), size, HEADS, SIZE)
+    own = tuple(random(2, len(anchor_R), size, GROUPS, SIZE))
+    dense, flex = (
+        attend_blocks(query_RTND, keys, own, anchors, blocks_see(context, anchors, size, causal, window, flex))
+        for flex in (False, True)
+    )
+    assert_near(flex, dense)
