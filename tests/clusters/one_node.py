@@ -16,7 +16,9 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "squeue", "scancel", "scontrol")
+from harness.serving.processes import die_with_parent
+
+PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "srun", "squeue", "scancel", "scontrol")
 PATH = os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"])
 LIMIT_S = 60
 
@@ -62,7 +64,7 @@ class Cluster:
 
     @property
     def environment(self) -> dict[str, str]:
-        return {"SLURM_CONF": str(self.folder / "slurm.conf"), "PATH": PATH}
+        return {"SLURM_CONF": str(self.folder / "slurm.conf"), "PATH": f"{self.folder}/bin:{PATH}"}
 
     def call(self, *words: str) -> str:
         """Output of one of SLURM's programs."""
@@ -97,16 +99,20 @@ def _free_ports(count: int) -> list[int]:
 
 def _configure(folder: Path, cores: int, memory_mb: int, gpus: int) -> None:
     control_port, node_port = _free_ports(2)
-    for name in ("state", "spool"):
+    for name in ("state", "spool", "bin"):
         (folder / name).mkdir()
     for number in range(gpus):
-        (folder / f"gpu{number}").touch()
+        (folder / f"gpu{number}").symlink_to("/dev/null")  # any device will do
     (folder / "gres.conf").write_text(f"Name=gpu File={folder}/gpu[0-{gpus - 1}]\n")
     filled = CONFIGURATION.format(
         host=socket.gethostname(), user=getpass.getuser(), folder=folder, control_port=control_port,
         node_port=node_port, cores=cores, memory_mb=memory_mb, gpus=gpus,
     )  # fmt: skip
     (folder / "slurm.conf").write_text(filled)
+    # The plugin starts a step without SLURM_CONF, as is right where the file lies at its usual place.
+    srun = folder / "bin" / "srun"
+    srun.write_text(f'#!/bin/sh\nSLURM_CONF={folder}/slurm.conf exec {shutil.which("srun", path=PATH)} "$@"\n')
+    srun.chmod(0o755)
     key = folder / "munge.key"
     key.write_bytes(secrets.token_bytes(128))
     key.chmod(0o400)
@@ -117,8 +123,9 @@ def _running(cluster: Cluster, *command: str) -> Iterator[subprocess.Popen]:
     """A program in the foreground until the block ends; `command[0]`.out keeps what it says."""
     with (cluster.folder / f"{command[0]}.out.log").open("w") as out:
         process = subprocess.Popen(
-            command, env=os.environ | cluster.environment, stdin=subprocess.DEVNULL, stdout=out, stderr=out
-        )
+            command, env=os.environ | cluster.environment, stdin=subprocess.DEVNULL, stdout=out, stderr=out,
+            preexec_fn=die_with_parent,  # noqa: PLW1509  # a killed test leaves no cluster behind; no threads here
+        )  # fmt: skip
     try:
         yield process
     finally:
@@ -160,9 +167,11 @@ def one_node(folder: Path, cores: int, memory_mb: int, gpus: int) -> Iterator[Cl
     with ExitStack() as stack:
         stack.enter_context(_running(cluster, "munged", "--foreground", "--force", *munge))
         _wait(cluster, (folder / "munge.sock").exists, "munged did not start")
-        stack.enter_context(_running(cluster, "slurmctld", "-D"))
-        stack.enter_context(_running(cluster, "slurmd", "-D", "-N", "node1"))
-        _wait(cluster, lambda: _node_state(cluster) == "idle", "the node did not come up")
+        started = [stack.enter_context(_running(cluster, "slurmctld", "-D"))]
+        started += [stack.enter_context(_running(cluster, "slurmd", "-D", "-N", "node1"))]
+        ready = lambda: _node_state(cluster) == "idle" or any(each.poll() is not None for each in started)  # noqa: E731
+        _wait(cluster, ready, "the node did not come up")
+        assert _node_state(cluster) == "idle", cluster.logs()
         try:
             yield cluster
         finally:

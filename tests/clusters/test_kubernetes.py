@@ -15,7 +15,8 @@ from pathlib import Path
 import pytest
 
 from tests.clusters import kubectl
-from tests.dag.conftest import TARGET, Toy, make_toy
+from tests.clusters.small import MANIFEST, to_capture_again, two_drafts
+from tests.dag.conftest import TARGET, Toy
 
 pytestmark = [
     pytest.mark.cluster,
@@ -25,10 +26,8 @@ pytestmark = [
     ),
 ]
 
-REPRODUCTION = "reproductions/toy/reproduction.yaml"
 PROFILE = ("--workflow-profile", "profiles/kubernetes", "--seconds-between-status-checks", "1", "--latency-wait", "10")
-MANIFEST = "results/toy_smoke/capture/manifest.json"
-LIMIT_S = 120
+LIMIT_S = 240
 
 
 class Kubernetes:
@@ -55,24 +54,22 @@ class Kubernetes:
         return container["resources"]["limits"]
 
 
-@pytest.fixture
-def cluster(tmp_path: Path):
-    return Kubernetes(tmp_path)
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Kubernetes:
+    return Kubernetes(tmp_path_factory.mktemp("kubernetes"))
 
 
-@pytest.fixture
-def toy(tmp_path: Path) -> Toy:
-    """Two drafts, each trained on a GPU of its own."""
-    toy = make_toy(tmp_path)
-    toy.replace(REPRODUCTION, "  disk_gb: 5", "  disk_gb: 5\n  gpus: 1\n  gpu_memory_gb: 8")
-    toy.replace(REPRODUCTION, "algorithms:\n", "algorithms:\n  peagle: {speculative_tokens: 3}\n")
+@pytest.fixture(scope="module")
+def finished(cluster: Kubernetes, tmp_path_factory: pytest.TempPathFactory) -> Toy:
+    """A whole run through the profile: two drafts, each trained on a GPU of its own for some seconds."""
+    toy = two_drafts(tmp_path_factory.mktemp("finished"))
+    done = toy.snakemake(*PROFILE, TARGET, limit_s=900, STUB_SLOW="training", **cluster.environment)
+    assert done.returncode == 0, done.stdout[-6000:]
     return toy
 
 
-def test_a_reproduction_runs_whole_with_the_resources_of_its_rules_and_two_jobs_at_once(cluster, toy: Toy):
-    done = toy.snakemake(*PROFILE, TARGET, limit_s=600, STUB_SLOW="training", **cluster.environment)
-    assert done.returncode == 0, done.stdout[-6000:]
-    trained = [row for row in toy.ran() if row["step"] == "training"]
+def test_a_reproduction_runs_whole_with_the_resources_of_its_rules_and_two_jobs_at_once(cluster, finished: Toy):
+    trained = [row for row in finished.ran() if row["step"] == "training"]
     first, second = sorted(trained, key=lambda row: row["started"])
     assert second["started"] < first["ended"], "both trainings ran at once"
     assert {first["gpus"], second["gpus"]} == {"0", "1"}
@@ -88,17 +85,17 @@ def wait_for(happened: Callable[[], object], what: str) -> None:
         time.sleep(0.2)
 
 
-def test_a_deleted_job_fails_its_step_and_the_next_run_goes_on_where_it_was(cluster, toy: Toy):
+def test_a_deleted_job_fails_its_step_and_the_next_run_goes_on_where_it_was(cluster, finished: Toy):
+    toy, before, shards = finished, finished.ran(), to_capture_again(finished)
+    others, written = set(cluster.folder.iterdir()), (shards / "shard_0").read_text()
     run = subprocess.Popen(
         toy.command(*PROFILE, MANIFEST), cwd=toy.root, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
         env=os.environ | cluster.environment | {"STUB_SLEEP": "capture"},
     )  # fmt: skip
-    shards = (toy.root / MANIFEST).parent
     try:
         wait_for((shards / "shard_1").exists, "the capture did not come to its second shard")
-        written = (shards / "shard_0").read_text()
-        name = cluster.manifests("capture")[0]["metadata"]["name"]
-        cancel = [toy.root / "profiles/kubernetes/cancel.sh", f"default/{name}"]
+        (job,) = set(cluster.folder.iterdir()) - others
+        cancel = [toy.root / "profiles/kubernetes/cancel.sh", f"default/{job.name}"]
         path = f"{Path(sys.executable).parent}:{cluster.environment['PATH']}"
         subprocess.run(cancel, cwd=toy.root, env=os.environ | cluster.environment | {"PATH": path}, check=True)
         told, _ = run.communicate(timeout=LIMIT_S)
@@ -106,7 +103,7 @@ def test_a_deleted_job_fails_its_step_and_the_next_run_goes_on_where_it_was(clus
         run.kill()
         run.communicate()
     assert run.returncode != 0 and "step capture failed" in told, told[-4000:]
-    again = toy.snakemake(*PROFILE, MANIFEST, limit_s=300, **cluster.environment)
+    again = toy.snakemake(*PROFILE, MANIFEST, limit_s=LIMIT_S, **cluster.environment)
     assert again.returncode == 0, again.stdout[-4000:]
     assert (shards / "shard_0").read_text() == written, "a finished shard was made again"
-    assert [row["step"] for row in toy.ran()] == ["verifiers", "data", "capture"], "finished steps ran again"
+    assert [row["step"] for row in toy.ran()[len(before) :]] == ["capture"], "finished steps ran again"

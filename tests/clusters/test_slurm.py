@@ -3,20 +3,19 @@
 `make test-slurm` runs it; needs `apt-get install slurm-wlm munge` and the plugin of `make setup CLUSTER=slurm`.
 """
 
-import getpass
 import importlib.util
 import os
 import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import psutil
 import pytest
 
 from tests.clusters.one_node import Cluster, missing, one_node
-from tests.dag.conftest import TARGET, Toy, make_toy
+from tests.clusters.small import MANIFEST, to_capture_again, two_drafts
+from tests.dag.conftest import TARGET, Toy
 
 pytestmark = [
     pytest.mark.cluster,
@@ -26,13 +25,12 @@ pytestmark = [
     ),
 ]
 
-REPRODUCTION = "reproductions/toy/reproduction.yaml"
+# As the profile is, but for a cluster without accounts, and quicker.
 PROFILE = (
-    "--workflow-profile", "profiles/slurm", "--default-resources", "slurm_partition=main", "slurm_account=none",
+    "--workflow-profile", "profiles/slurm", "--slurm-no-account", "--slurm-status-command", "squeue",
     "--slurm-init-seconds-before-status-checks", "1", "--seconds-between-status-checks", "2", "--latency-wait", "10",
 )  # fmt: skip
-MANIFEST = "results/toy_smoke/capture/manifest.json"
-LIMIT_S = 120
+LIMIT_S = 240
 
 
 @pytest.fixture(scope="module")
@@ -41,12 +39,12 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         yield cluster
 
 
-@pytest.fixture
-def toy(tmp_path: Path) -> Toy:
-    """Two drafts, each trained on a GPU of its own."""
-    toy = make_toy(tmp_path)
-    toy.replace(REPRODUCTION, "  disk_gb: 5", "  disk_gb: 5\n  gpus: 1\n  gpu_memory_gb: 8")
-    toy.replace(REPRODUCTION, "algorithms:\n", "algorithms:\n  peagle: {speculative_tokens: 3}\n")
+@pytest.fixture(scope="module")
+def finished(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Toy:
+    """A whole run through the profile: two drafts, each trained on a GPU of its own for some seconds."""
+    toy = two_drafts(tmp_path_factory.mktemp("finished"))
+    done = toy.snakemake(*PROFILE, TARGET, limit_s=900, STUB_SLOW="training", **cluster.environment)
+    assert done.returncode == 0, done.stdout[-6000:] + cluster.logs()
     return toy
 
 
@@ -54,19 +52,17 @@ def of_step(jobs: list[dict[str, str]], step: str) -> list[dict[str, str]]:
     return [job for job in jobs if job.get("Comment", "").startswith(f"rule_{step}")]
 
 
-def test_a_reproduction_runs_whole_with_the_resources_of_its_rules_and_two_jobs_at_once(cluster: Cluster, toy: Toy):
-    done = toy.snakemake(*PROFILE, TARGET, limit_s=600, STUB_SLOW="training", **cluster.environment)
-    assert done.returncode == 0, done.stdout[-6000:] + cluster.logs()
-    trained = [row for row in toy.ran() if row["step"] == "training"]
+def test_a_reproduction_runs_whole_with_the_resources_of_its_rules_and_two_jobs_at_once(cluster, finished: Toy):
+    trained = [row for row in finished.ran() if row["step"] == "training"]
     first, second = sorted(trained, key=lambda row: row["started"])
     assert second["started"] < first["ended"], "both trainings ran at once"
     assert first["gpus"] != second["gpus"] and {first["gpus"], second["gpus"]} <= set("012")
     jobs = cluster.jobs()
     assert {job["JobState"] for job in jobs} == {"COMPLETED"}
     for job in [*of_step(jobs, "train"), *of_step(jobs, "measure")]:
-        assert "cpu=2,mem=12000M" in job["TRES"] and "gres/gpu=1" in job["TRES"], job
+        assert "cpu=2,mem=12000M" in job["TRES"] and job["TresPerJob"] == "gres:gpu:1", job
     (prompts,) = of_step(jobs, "prompts")
-    assert "mem=4000M" in prompts["TRES"] and "gpu" not in prompts["TRES"] and prompts["TimeLimit"] == "02:00:00"
+    assert "mem=4000M" in prompts["TRES"] and "TresPerJob" not in prompts and prompts["TimeLimit"] == "02:00:00"
     assert {job["OverSubscribe"] for job in of_step(jobs, "measure")} == {"NO"}, "a measured node is not shared"
     assert {job["OverSubscribe"] for job in of_step(jobs, "train")} != {"NO"}
 
@@ -100,31 +96,33 @@ def kill(cluster: Cluster, toy: Toy) -> None:
 
 
 @pytest.mark.parametrize("end", [scancel, kill])
-def test_a_killed_job_fails_its_step_and_the_next_run_goes_on_where_it_was(cluster: Cluster, toy: Toy, end: Callable):
-    run, shards = start_capture(cluster, toy), (toy.root / MANIFEST).parent
+def test_a_killed_job_fails_its_step_and_the_next_run_goes_on_where_it_was(
+    cluster: Cluster, finished: Toy, end: Callable
+):
+    toy, before, shards = finished, finished.ran(), to_capture_again(finished)
+    written = (shards / "shard_0").read_text()
+    run = start_capture(cluster, toy)
     try:
         wait_for((shards / "shard_1").exists, "the capture did not come to its second shard")
-        written = (shards / "shard_0").read_text()
         end(cluster, toy)
         told, _ = run.communicate(timeout=LIMIT_S)
     finally:
         run.kill()
         run.communicate()
     assert run.returncode != 0 and "step capture failed" in told, told[-4000:]
-    again = toy.snakemake(*PROFILE, MANIFEST, limit_s=300, **cluster.environment)
+    again = toy.snakemake(*PROFILE, MANIFEST, limit_s=LIMIT_S, **cluster.environment)
     assert again.returncode == 0, again.stdout[-4000:]
     assert (shards / "shard_0").read_text() == written, "a finished shard was made again"
-    assert [row["step"] for row in toy.ran()] == ["verifiers", "data", "capture"], "finished steps ran again"
+    assert [row["step"] for row in toy.ran()[len(before) :]] == ["capture"], "finished steps ran again"
 
 
-def test_ctrl_c_ends_the_jobs_of_the_run(cluster: Cluster, toy: Toy):
-    run = start_capture(cluster, toy)
+def test_ctrl_c_ends_the_jobs_of_the_run(cluster: Cluster, finished: Toy):
+    shards, run = to_capture_again(finished), start_capture(cluster, finished)
     try:
-        wait_for((toy.root / MANIFEST).with_name("shard_1").exists, "the capture did not come to its second shard")
+        wait_for((shards / "shard_1").exists, "the capture did not come to its second shard")
         run.send_signal(signal.SIGINT)
         run.communicate(timeout=LIMIT_S)
     finally:
         run.kill()
         run.communicate()
-    user = getpass.getuser()
-    wait_for(lambda: not cluster.call("squeue", "--noheader", "--user", user).strip(), "a job went on")
+    wait_for(lambda: not cluster.call("squeue", "--noheader").strip(), "a job went on")

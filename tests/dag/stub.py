@@ -23,7 +23,9 @@ FILES = {
 
 
 def _options(words: list[str]) -> dict[str, str]:
-    return {word[2:]: words[at + 1] for at, word in enumerate(words) if word.startswith("--")}
+    """Flags with what stands behind each: a value, or nothing that is looked at."""
+    following = [*words[1:], ""]
+    return {word[2:]: after for word, after in zip(words, following, strict=True) if word.startswith("--")}
 
 
 def _capture(out: Path) -> None:
