@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+import os
 import re
 import runpy
 import subprocess
@@ -15,6 +16,7 @@ import algorithms
 from harness.config import load_reproduction
 from reports.glossary import PAGE, renewed
 from reports.metrics import METRICS
+from tests.dag import plugins
 from tests.docs.pages import blocks, commands, documents, files
 from tests.guards.sources import ROOT, text_of
 
@@ -101,12 +103,14 @@ def _snakemake_calls() -> dict[tuple[str, ...], list[str]]:
 
 
 @pytest.mark.slow
-def test_every_snakemake_command_on_a_page_is_one_that_snakemake_takes():
+def test_every_snakemake_command_on_a_page_is_one_that_snakemake_takes(tmp_path: Path):
+    plugins.write(tmp_path)  # of clusters: a dry run needs their names alone
     for flags, targets in _snakemake_calls().items():
         words = ["snakemake", *targets, *flags, "--dry-run", "--quiet", "all"]
         done = subprocess.run(
-            [sys.executable, "-m", *words], cwd=ROOT, capture_output=True, text=True, timeout=300, check=False
-        )
+            [sys.executable, "-m", *words], cwd=ROOT, capture_output=True, text=True, timeout=300, check=False,
+            env=os.environ | {"PYTHONPATH": str(tmp_path)},
+        )  # fmt: skip
         assert done.returncode == 0, f"{' '.join(words)}\n{done.stdout}{done.stderr}"
 
 
