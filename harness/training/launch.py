@@ -7,6 +7,7 @@ code. For several machines start `torchrun` there: many_gpus.md.
 
 import argparse
 import os
+import signal
 import sys
 import uuid
 
@@ -15,6 +16,7 @@ from harness.errors import UserError, run_command
 # Read when torch loads: the training says itself what went wrong.
 os.environ.setdefault("LOGLEVEL", "CRITICAL")
 LOOPBACK = "127.0.0.1"
+KILLED = 128  # plus the signal is the exit code, as a shell says it
 
 
 def _arguments() -> tuple[int, list[str]]:
@@ -34,6 +36,7 @@ def main() -> int:
     processes, further = _arguments()
     if processes == 1:
         os.execv(sys.executable, [sys.executable, "-m", "harness.training", *further])
+    from torch.distributed.elastic.multiprocessing.api import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
@@ -47,7 +50,11 @@ def main() -> int:
         elastic_launch(config, sys.executable)("-m", "harness.training", *further)
     except ChildFailedError as error:
         code = error.get_first_failure()[1].exitcode
-        return code if code > 0 else 128 - code  # killed by a signal, as a shell says it
+        return code if code > 0 else KILLED - code
+    except SignalException as error:
+        if error.sigval == signal.SIGINT:
+            raise KeyboardInterrupt from None
+        return KILLED + error.sigval
     return 0
 
 

@@ -121,6 +121,8 @@ FAULTS = [
     ("evaluate.speed", {"draft_tokens": {"eagle3": [1]}, "requests": 99, "concurrency": [1]},
      "evaluate.speed.requests = 99: is above evaluate.latency.requests = 20, which evaluate.speed compares"),
     ("serve.tensor_parallel_size", 2, "serve.tensor_parallel_size = 2: needs.gpus = 0. Fix: ask for 2 GPUs, or lower"),
+    ("training.processes", 64, "training.processes = 64: needs.cores = 2. Fix: use 2 at most"),
+    ("training.compile", True, "training.compile = True: needs.gpus = 0, and it pays on a GPU only. Fix: leave it out"),
     ("plan", PLAN, "capture.aux_layers = [2, 15, 27]: plan.verifier.layers = 20. Fix: use ids below 20"),
     ("plan", PLAN, "algorithms.eagle3.draft_vocab_size = 4096: plan.verifier.vocab_size = 4000. Fix: use a smaller"),
     ("plan", PLAN | {"machine": "h1000"}, "plan: machine = 'h1000': not known. Fix: use one of cpu, a100,"),

@@ -57,6 +57,11 @@ def test_training_settings_hold_every_default_of_the_algorithm(run: Reproduction
     assert told["algorithm"]["speculative_tokens"] == 3 and "ttt_steps" in told["algorithm"]
 
 
+def test_on_how_many_gpus_a_draft_is_trained_does_not_train_it_again(run: Reproduction):
+    changed = run.model_copy(update={"training": run.training.model_copy(update={"processes": 2})})
+    assert slices.training(changed, "eagle3") == slices.training(run, "eagle3")
+
+
 def test_limits_that_only_judge_a_measurement_are_no_part_of_it(run: Reproduction):
     def with_changes(**changes: object) -> Reproduction:
         return run.model_copy(update={"evaluate": run.evaluate.model_copy(update=changes)})

@@ -7,10 +7,12 @@ weights are held against how far training moved them, as whole matrices; they di
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
+import psutil
 import pytest
 import torch
 from hypothesis import given
@@ -129,6 +131,27 @@ def test_the_launched_processes_leave_the_files_of_one(place):
 def test_a_mistake_is_said_once_by_two_processes(place):
     done = run(place, launched("bad", SETTINGS | {"training": TRAINING | {"epochs": "2"}}))
     assert (done.returncode, done.stderr.count("training.epochs = '2'")) == (2, 1) and "Traceback" not in done.stderr
+
+
+def test_one_process_is_the_command_itself():
+    words = [sys.executable, "-m", "harness.training.launch", "--processes", "1"]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False, env=dict(os.environ))
+    assert done.returncode == 2 and "python -m harness.training: error: the following arguments are" in done.stderr
+
+
+@pytest.mark.slow
+def test_ctrl_c_ends_all_processes_with_one_exit_code(place):
+    settings = SETTINGS | {"training": TRAINING | {"epochs": 10_000}}
+    with subprocess.Popen(
+        launched("stopped", settings), cwd=place, env=ENVIRONMENT, stderr=subprocess.PIPE, text=True
+    ) as process:
+        while "tokens cover" not in process.stderr.readline():
+            assert process.poll() is None
+        started = psutil.Process(process.pid).children()
+        process.send_signal(signal.SIGINT)
+        said = process.communicate(timeout=60)[1]
+    assert process.returncode == 130 and "Traceback" not in said
+    assert len(started) == 2 and not any(each.is_running() for each in started)
 
 
 def test_a_number_of_processes_below_one_is_refused():
