@@ -1,5 +1,8 @@
 """The statistics of losslessness: a right sampler passes at the stated rate, planted faults are caught."""
 
+import json
+from pathlib import Path
+
 import numpy as np
 import pytest
 from scipy import stats
@@ -81,6 +84,37 @@ def test_the_stated_bias_is_found_nine_times_in_ten():
     runs = simulate(WORLD, BIASED, 60, bias=first["detectable_bias"])
     found = sum(against_truth(draws, RATE).answers[0]["p_value"] < RATE * first["share"] for draws in runs)
     assert stats.binom.ppf(0.001, 60, 0.9) <= found <= stats.binom.ppf(0.999, 60, 0.9)
+
+
+MEASURED = json.loads((Path(__file__).parent / "smollm2_likeliest.json").read_text())
+SHARES = {
+    "plain": 0.04,
+    "draft 1": 0.71,
+    "draft 2": 0.16,
+    "draft 3": 0.07,
+    "bonus": 0.02,
+}  # of a server, 3 drafts a step
+
+
+def biased_runs(temperature, tokens, bias, runs):
+    """Runs on a real verifier's probabilities: with chance `bias` the likeliest token is taken instead."""
+    random = np.random.default_rng(5)
+    for _ in range(runs):
+        top_N = random.choice(MEASURED[temperature], tokens)
+        rank_N = random.random(tokens) * np.where(random.random(tokens) < bias, top_N, 1.0)
+        place_N = random.choice(list(SHARES), tokens, p=list(SHARES.values()))
+        yield Draws(top_N, rank_N < top_N, rank_N, place_N)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("temperature", "tokens", "bias", "least", "most_"),
+    [("1.3", 1850, 0.05, 0.85, 1.0), ("1.3", 1850, 0.02, 0.0, 0.2), ("0.8", 1650, 0.05, 0.0, 0.1)],
+)
+def test_the_power_on_a_real_verifier_is_as_stated(temperature, tokens, bias, least, most_):
+    """The table of docs/metrics.md; 64 replies give so many tokens."""
+    found = alarms(biased_runs(temperature, tokens, bias, 40), RATE)
+    assert stats.binom.ppf(0.001, 40, least) <= found <= stats.binom.ppf(0.999, 40, most_)
 
 
 def test_a_reference_that_rounds_otherwise_than_both_servers_is_no_fault_of_the_draft():
