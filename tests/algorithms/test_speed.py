@@ -1,7 +1,10 @@
 """What trades time for memory leaves the result as it is."""
 
+from functools import partialmethod
+
 import pytest
 import torch
+from torch import nn
 
 import algorithms
 from algorithms import speed
@@ -38,6 +41,23 @@ def test_computing_activations_again_gives_the_same_gradients_and_keeps_less(alg
     assert torch.equal(loss, loss_2)
     assert all(torch.equal(a, b) for a, b in zip(gradients, gradients_2, strict=True))
     assert kept_2 < 0.7 * kept
+
+
+@pytest.mark.parametrize("algorithm", ["eagle3", "dflash"])
+def test_compiled_parts_compute_the_same_for_any_number_of_rows(algorithm, monkeypatch):
+    settings = SETTINGS.get(algorithm, {})
+    draft = make_draft(algorithm, **settings)
+    objective = algorithms.load(algorithm).objective(make_config(algorithm, **settings), verifier_weights(), draft)
+    batches = [pack(lengths, [3] * len(lengths)) for lengths in ([19, 23], [30, 8, 11])]
+    want = [objective(batch).loss for batch in batches]
+    # Traced as for a GPU, without the minutes that its kernels would take here; flex attention has no CPU backward.
+    monkeypatch.setattr(nn.Module, "compile", partialmethod(nn.Module.compile, backend="aot_eager"))
+    speed.compile_parts(draft)
+    draft.flex = False
+    for batch, loss in zip(batches, want, strict=True):
+        found = objective(batch).loss
+        found.backward()
+        assert_near(found.detach(), loss.detach())
 
 
 @pytest.mark.slow  # its module is slow to import
