@@ -63,6 +63,10 @@ class World:
         """The leader's answer."""
         return answer if self.size == 1 else bool(self.sum([float(answer and self.leads)])[0])
 
+    def same(self, *values: int) -> bool:
+        """Whether all processes gave the same numbers; each below 2^48."""
+        return self.sum(values) == [self.size * value for value in values]
+
     def share(self, rows: Sequence[int], lengths: Sequence[int]) -> list[int] | None:
         """This process's documents of a pack, in the pack's order; None for all of them.
 

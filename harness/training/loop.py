@@ -16,12 +16,13 @@ from torch import nn
 from algorithms.contract import Algorithm, Batch, LossOutput
 from harness.capture.store import Store
 from harness.errors import UserError
-from harness.files import read_jsonl, write_jsonl
+from harness.files import json_sha256, read_jsonl, write_jsonl
 from harness.progress import Meter, log, meter
 from harness.sections.training import Training
 from harness.training import state, trackers
 from harness.training.batches import Batches
 from harness.training.distributed import ALONE, World, clip, gathered, like
+from harness.training.fingerprint import ROUNDING
 from harness.training.optimizers import make_optimizers, rate_share, set_rate
 from harness.training.packing import epoch_packs, make_batch, split_rows
 from harness.training.validation import Walk, estimate, walk_metrics
@@ -98,8 +99,19 @@ def resume(run: Run, restart_if_changed: bool = False) -> None:
     """Take up a saved state, if there is one of this very run; metrics after it are dropped.
 
     Raises:
-        UserError: the state is of another training, and `restart_if_changed` is not set.
+        UserError: the state is of another training, and `restart_if_changed` is not set; or the processes do not find
+            the same.
     """
+    _take_up(run, restart_if_changed)
+    recipe = json_sha256(run.made_from | {ROUNDING: None})
+    if not run.world.same(run.steps, int(recipe[:12], 16)):
+        raise UserError(
+            f"{run.folder}: not every process finds this state, capture and recipe. "
+            "Fix: use a file system that all machines see, and the same command and code on each"
+        )
+
+
+def _take_up(run: Run, restart_if_changed: bool) -> None:
     saved = state.load(run.folder, run.made_from, restart_if_changed)
     metrics_path = run.folder / METRICS_FILE
     if saved is None:

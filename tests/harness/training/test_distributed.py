@@ -19,10 +19,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import load_file
 
+from harness.errors import UserError
 from harness.training.distributed import World
+from harness.training.loop import resume
 from harness.training.muon import _deal
 from tests import toy
-from tests.harness.training.together import KINDS, half_trained, name_of, trained
+from tests.harness.training.together import KINDS, half_trained, name_of, prepared, trained
 from tests.harness.training.toy_training import ENVIRONMENT, SETTINGS, TRAINING, command, make_store
 
 LOSS_TOLERANCE, MOVE_TOLERANCE = 1e-5, 1e-3
@@ -45,6 +47,16 @@ def test_matrices_are_dealt_out_by_what_they_cost():
 def test_one_process_alone_needs_no_partner():
     world = World()
     assert (world.sum([1.5, 2.0]), world.agree(True), world.share([3, 1], [1] * 4)) == ([1.5, 2.0], True, None)
+
+
+def test_processes_that_find_different_states_do_not_start(place, tmp_path, monkeypatch):
+    """Without it they would wait for each other for ever, or train on with different weights."""
+    run = prepared(place, tmp_path, KINDS[0], World())
+    run.world = World(0, 2)
+    others_steps = torch.tensor([3.0, 0.0], dtype=torch.float64)
+    monkeypatch.setattr(torch.distributed, "all_reduce", lambda sums: sums.mul_(2).add_(others_steps))
+    with pytest.raises(UserError, match=r"not every process finds this state.* Fix: use a file system that all"):
+        resume(run)
 
 
 @pytest.fixture(scope="module")

@@ -15,6 +15,7 @@ import algorithms
 from harness.files import read_jsonl
 from harness.sections.training import Training
 from harness.training import loop, state
+from harness.training.distributed import World
 from harness.training.validation import Walk
 from tests import toy
 from tests.harness.training.toy_training import SETTINGS, TRAINING, make_store, run, without_clock
@@ -205,7 +206,7 @@ def small_run(folder: Path, keep: str = "best", steps: int = 3) -> SimpleNamespa
     training = Training(**TRAINING | {"epochs": 3, "keep": keep})
     return SimpleNamespace(
         folder=folder, draft=draft, optimizers=optimizers, training=training, packs=[(n, []) for n in range(3)],
-        steps=steps, seconds=0.0, best=None, other_machines=[], metrics=[], made_from={"machine": {}},
+        steps=steps, seconds=0.0, best=None, other_machines=[], metrics=[], made_from={"machine": {}}, world=World(),
     )  # fmt: skip
 
 
