@@ -10,6 +10,7 @@ C = candidates.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -19,8 +20,9 @@ from algorithms.features import Teacher
 
 # Logits of a chunk, whatever the vocabulary, so that memory does not grow with it: on a CPU as many as its caches hold,
 # elsewhere as many as keep the device busy.
-CHUNK_LOGITS_CPU, CHUNK_LOGITS = 1 << 19, 1 << 26
+CHUNK_LOGITS_CPU, CHUNK_LOGITS = 1 << 21, 1 << 26
 CHUNK_ROWS_MIN = 8  # fewer only read the head more often
+STRETCH = 128  # columns whose largest number is found at once
 TINY = 1e-30  # under any float32 probability that matters; keeps logarithms finite
 LK_SHARPNESS = 3.0
 
@@ -39,10 +41,10 @@ class Targets:
     teacher: Teacher
     state_PH: Tensor
 
-    def log_probabilities(self, target_R: Tensor) -> Tensor:
-        """float32 [R, D] for ascending `target_R`; each distinct target is computed once."""
-        distinct, of_row = torch.unique_consecutive(target_R, return_inverse=True)
-        return self.teacher.log_probabilities(self.state_PH[distinct])[of_row]
+    def log_probabilities(self, target_R: Tensor) -> tuple[Tensor, Tensor]:
+        """(float32 [U, D] of the distinct targets of ascending `target_R`, which of them each row has [R])."""
+        distinct, of_row_R = torch.unique_consecutive(target_R, return_inverse=True)
+        return self.teacher.log_probabilities(self.state_PH[distinct]), of_row_R
 
 
 @dataclass(frozen=True)
@@ -64,20 +66,57 @@ class Scores:
     overlap_R: Tensor
 
 
-@dataclass
 class _Chunk:
-    """Distributions of some rows: p of the verifier, q of the draft, and q's sum of minima with p."""
+    """Distributions of some rows: p of the verifier, q of the draft, and q's sum of minima with p.
 
-    log_p: Tensor
-    log_q: Tensor
+    What depends on the verifier alone is computed once a target; the rest when a loss asks for it.
 
-    def __post_init__(self) -> None:
-        self.p, self.q = self.log_p.exp(), self.log_q.exp()
-        self.choice = self.log_p.argmax(dim=-1)
+    Args:
+        log_p_UD: of the distinct targets. of_row_R: the target of each row.
+        log_q: of the rows.
+    """
 
-    @property
+    def __init__(self, log_p_UD: Tensor, of_row_R: Tensor, log_q: Tensor) -> None:
+        self._log_p_UD, self._p_UD, self._of_row_R, self.log_q = log_p_UD, log_p_UD.exp(), of_row_R, log_q
+        self.choice = largest(log_p_UD, 1).squeeze(1)[of_row_R]
+
+    @cached_property
+    def p(self) -> Tensor:
+        return self._p_UD[self._of_row_R]
+
+    @cached_property
+    def log_p(self) -> Tensor:
+        return self._log_p_UD[self._of_row_R]
+
+    @cached_property
+    def q(self) -> Tensor:
+        return self.log_q.exp()
+
+    @cached_property
+    def kl(self) -> Tensor:
+        certainty_R = (self._p_UD * self._log_p_UD).sum(dim=-1)[self._of_row_R]
+        return certainty_R - torch.linalg.vecdot(self.p, self.log_q)
+
+    @cached_property
     def overlap(self) -> Tensor:
         return torch.minimum(self.p, self.q).sum(dim=-1)
+
+
+def largest(x_RD: Tensor, count: int) -> Tensor:
+    """Columns of the `count` largest numbers of each row, descending, int64 [R, count].
+
+    First the largest of every stretch of columns, which is fast, then those within the best stretches.
+    """
+    whole = x_RD.shape[1] // STRETCH
+    if whole <= count:
+        return x_RD.topk(count, dim=-1).indices if count > 1 else x_RD.argmax(dim=-1, keepdim=True)
+    column_D = torch.arange(x_RD.shape[1], device=x_RD.device)
+    stretch_RC = largest(x_RD[:, : whole * STRETCH].unflatten(1, (whole, STRETCH)).amax(dim=-1), count)
+    inside_RE = (stretch_RC[..., None] * STRETCH + column_D[:STRETCH]).flatten(1)
+    rest_RE = column_D[whole * STRETCH :].expand(len(x_RD), -1)
+    column_RE = torch.cat((inside_RE, rest_RE), dim=1)
+    found_RE = x_RD.gather(1, column_RE)
+    return column_RE.gather(1, found_RE.topk(count, dim=-1).indices if count > 1 else found_RE.argmax(-1, keepdim=True))
 
 
 def _through_softmax(q: Tensor, slope_q: Tensor) -> Tensor:
@@ -86,7 +125,7 @@ def _through_softmax(q: Tensor, slope_q: Tensor) -> Tensor:
 
 
 def _kl_div(c: _Chunk) -> tuple[Tensor, Tensor]:
-    return (c.p * (c.log_p - c.log_q)).sum(dim=-1), c.q - c.p
+    return c.kl, c.q - c.p
 
 
 def _reverse_kl(c: _Chunk) -> tuple[Tensor, Tensor]:
@@ -182,11 +221,10 @@ class _HeadLoss(torch.autograd.Function):
         ]
         # Rows of one target lie together, so that a chunk computes each of its targets once.
         for rows in job.target_R.argsort(stable=True).split(chunk_rows(flat[1])):
-            chunk = _Chunk(job.targets.log_probabilities(job.target_R[rows]), _logits(parts, rows).log_softmax(dim=-1))
+            chunk = _Chunk(*job.targets.log_probabilities(job.target_R[rows]), _logits(parts, rows).log_softmax(dim=-1))
             value, slope = _weighted(chunk, job.loss)
             found.keep(rows, chunk, value, job)
-            slope *= job.weight_R[rows, None]
-            _add_gradients(gradients, parts, rows, slope)
+            _add_gradients(gradients, parts, rows, slope.to(parts[0][1].dtype), job.weight_R[rows, None])
         ctx.save_for_backward(*gradients)
         ctx.mark_non_differentiable(*found.tensors)
         return (found.loss_R * job.weight_R).sum(), *found.tensors
@@ -196,15 +234,19 @@ class _HeadLoss(torch.autograd.Function):
         return None, *(None if g is None else g * weighted_gradient for g in ctx.saved_tensors)
 
 
-def _add_gradients(gradients: list[Tensor | None], parts: Sequence[Part], rows: Tensor, slope_RD: Tensor) -> None:
-    """Add a chunk's derivatives by logits to those by hidden rows and heads, in place."""
+def _add_gradients(
+    gradients: list[Tensor | None], parts: Sequence[Part], rows: Tensor, slope_RD: Tensor, weight_R1: Tensor
+) -> None:
+    """Add a chunk's derivatives by logits to those by hidden rows and heads, in place.
+
+    The weights are multiplied on the narrow side.
+    """
     for number, (hidden, head) in enumerate(parts):
         by_hidden, by_head = gradients[2 * number : 2 * number + 2]
-        reduced = slope_RD.to(head.dtype)
         if by_hidden is not None:
-            by_hidden[rows] = reduced @ head
+            by_hidden[rows] = ((slope_RD @ head) * weight_R1).to(by_hidden.dtype)
         if by_head is not None:
-            by_head += reduced.T @ hidden[rows]
+            by_head += slope_RD.T @ (hidden[rows] * weight_R1).to(head.dtype)
 
 
 @dataclass
@@ -223,8 +265,7 @@ class _Found:
 
     def keep(self, rows: Tensor, chunk: _Chunk, value_R: Tensor, job: _Job) -> None:
         self.loss_R[rows] = value_R
-        best = chunk.log_q.topk(job.candidates, dim=-1).indices if job.candidates > 1 else None
-        self.candidate_RC[rows] = chunk.log_q.argmax(dim=-1, keepdim=True) if best is None else best
+        self.candidate_RC[rows] = largest(chunk.log_q, job.candidates)
         self.choice_R[rows] = chunk.choice
         if job.overlap:
             self.overlap_R[rows] = chunk.overlap
