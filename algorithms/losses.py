@@ -95,7 +95,7 @@ class _Chunk:
     @cached_property
     def kl(self) -> Tensor:
         certainty_R = (self._p_UD * self._log_p_UD).sum(dim=-1)[self._of_row_R]
-        return certainty_R - torch.linalg.vecdot(self.p, self.log_q)
+        return certainty_R - (self.p * self.log_q).sum(dim=-1)
 
     @cached_property
     def overlap(self) -> Tensor:
@@ -201,8 +201,11 @@ def chunk_rows(head: Tensor) -> int:
 
 
 def _logits(parts: Sequence[Part], rows: Tensor) -> Tensor:
-    logits = [(hidden[rows] @ head.T).float() for hidden, head in parts]
-    return logits[0] if len(logits) == 1 else torch.stack(logits).sum(dim=0)
+    (hidden, head), *more = parts
+    logits = (hidden[rows] @ head.T).float()
+    for hidden, head in more:
+        logits += hidden[rows] @ head.T
+    return logits
 
 
 class _HeadLoss(torch.autograd.Function):

@@ -76,18 +76,22 @@ class Layer(Recomputing):
         self.input_layernorm = RMSNorm(width, epsilon)
         self.post_attention_layernorm = RMSNorm(width, epsilon)
 
-    def forward(self, state_RTH: Tensor, keys: Keys, rows: Rows) -> Tensor:
-        """[R, T, H] -> [R, T, H], over the context's keys of this layer."""
-        return self.once_more(self._forward, state_RTH, keys, rows)
+    def forward(self, state_RTH: Tensor, keys: Keys, rows: Rows, first: int = 0) -> Tensor:
+        """[R, T, H] -> [R, T - first, H], over the context's keys of this layer.
 
-    def _forward(self, state_RTH: Tensor, keys: Keys, rows: Rows) -> Tensor:
+        Rows before `first` only give keys and values to the others.
+        """
+        return self.once_more(self._forward, state_RTH, keys, rows, first)
+
+    def _forward(self, state_RTH: Tensor, keys: Keys, rows: Rows, first: int) -> Tensor:
         def attention(x_RTH: Tensor) -> Tensor:
             flat, shape = x_RTH.flatten(0, 1), x_RTH.shape[:2]
             query = self.self_attn.query(flat, rows.angles).unflatten(0, shape)
             key, value = (x.unflatten(0, shape) for x in self.self_attn.key_value(flat, rows.angles))
-            return self.self_attn.o_proj(attend_blocks(query, keys, (key, value), rows.anchors, rows.mask))
+            mixed_RTM = attend_blocks(query, keys, (key, value), rows.anchors, rows.mask)
+            return self.self_attn.o_proj(mixed_RTM[:, first:])
 
-        state_RTH = state_RTH + self.around_attention(self.input_layernorm(state_RTH), attention)
+        state_RTH = state_RTH[:, first:] + self.around_attention(self.input_layernorm(state_RTH), attention)
         return state_RTH + self.around_mlp(self.post_attention_layernorm(state_RTH), self.mlp)
 
     def around_attention(self, normed_RTH: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
@@ -146,10 +150,11 @@ class Backbone(nn.Module):
         angles = self.rotary.angles(layout.position_R)
         return Context(layout, [Keys.of(layout, *layer.self_attn.key_value(fused, angles)) for layer in self.layers])
 
-    def blocks(self, context: Context, anchor_token_R: Tensor, anchor_R: Tensor, size: int) -> Tensor:
-        """States of R blocks of `size` rows after the final norm, [R, T, H]: what the head reads.
+    def blocks(self, context: Context, anchor_token_R: Tensor, anchor_R: Tensor, size: int, first: int = 0) -> Tensor:
+        """States of R blocks of `size` rows after the final norm, [R, T - first, H]: what the head reads.
 
         Args:
+            first: the first row of a block whose state is wanted.
             anchor_token_R: token of row 0; mask tokens stand behind it.
             anchor_R: position of row 0 in the pack, ascending. The block sees its document's context before it.
         """
@@ -161,5 +166,5 @@ class Backbone(nn.Module):
         token_RT[:, 0] = anchor_token_R
         state = self.embedding_VH[token_RT].to(context.keys[0].key_BGLD.dtype)
         for layer, keys in zip(self.layers, context.keys, strict=True):
-            state = layer(state, keys, rows)
+            state = layer(state, keys, rows, first if layer is self.layers[-1] else 0)
         return self.norm(state)

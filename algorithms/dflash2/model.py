@@ -11,6 +11,7 @@ from typing import ClassVar
 
 from torch import Tensor
 
+from algorithms.attention import Keys
 from algorithms.dflash import model as dflash
 from algorithms.dflash2.convolution import READ, WRITTEN, GroupedDynamicConvolution
 from algorithms.dflash2.selector import CandidateSelector
@@ -34,6 +35,10 @@ class Layer(dflash.Layer):
         sizes = shape.layer["hidden_size"], shape.conv_kernel_size, shape.conv_group_size
         self.attention_conv = GroupedDynamicConvolution(*sizes)
         self.mlp_conv = GroupedDynamicConvolution(*sizes)
+
+    def forward(self, state_RTH: Tensor, keys: Keys, rows: dflash.Rows, first: int = 0) -> Tensor:
+        """As in `dflash`, but every row is computed: the convolutions read the one before."""
+        return super().forward(state_RTH, keys, rows)[:, first:]
 
     def around_attention(self, normed_RTH: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
         """What the attention adds to the residual, [R, T, H]; the context's keys and values are not convolved."""

@@ -1,6 +1,6 @@
 """Muon for a draft that is spread over several processes: each makes some of the matrices' updates orthogonal.
 
-Used by `optimizers`; where one process trains, `torch.optim.Muon` does. All processes call the same functions here in
+Used by `optimizers`; where one process trains, `newton_schulz.Muon` does. All processes call the same functions here in
 the same order. Making an update orthogonal takes the whole matrix and most of the time, so matrices are dealt out.
 """
 
@@ -11,6 +11,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+
+from harness.training.newton_schulz import Muon
 
 
 class SpreadMuon(torch.optim.Muon):
@@ -44,7 +46,7 @@ def _orthogonal(update: Tensor, group: dict[str, Any]) -> Tensor:
     moved = nn.Parameter(torch.zeros_like(update))
     moved.grad = update
     kept = {name: group[name] for name in ("lr", "ns_coefficients", "eps", "ns_steps", "adjust_lr_fn")}
-    torch.optim.Muon([moved], weight_decay=0.0, momentum=0.0, nesterov=False, **kept).step()
+    Muon([moved], weight_decay=0.0, momentum=0.0, nesterov=False, **kept).step()
     return moved.detach()
 
 

@@ -12,6 +12,7 @@ from algorithms.tables import is_table
 from harness.sections.training import Training
 from harness.training.distributed import is_spread
 from harness.training.muon import SpreadMuon
+from harness.training.newton_schulz import Muon
 
 ADAM_BETAS = (0.9, 0.95)
 # AdamW takes smaller steps than Muon's orthogonal ones for the same progress.
@@ -27,7 +28,7 @@ def make_optimizers(draft: nn.Module, training: Training) -> list[torch.optim.Op
         return [torch.optim.AdamW(trainable, lr=rate, betas=ADAM_BETAS, weight_decay=decay, fused=True)]
     matrices = [parameter for parameter in trainable if parameter.dim() == 2 and not is_table(parameter)]
     others = [parameter for parameter in trainable if parameter.dim() != 2 or is_table(parameter)]
-    muon = SpreadMuon if any(is_spread(matrix) for matrix in matrices) else torch.optim.Muon
+    muon = SpreadMuon if any(is_spread(matrix) for matrix in matrices) else Muon
     return [
         muon(matrices, lr=rate, weight_decay=decay, adjust_lr_fn="match_rms_adamw"),
         torch.optim.AdamW(others, lr=rate * ADAM_SHARE_BESIDE_MUON, betas=ADAM_BETAS, weight_decay=0.0, fused=True),

@@ -81,6 +81,21 @@ def test_every_loss_and_all_its_gradients_equal_autograd_in_float64(loss):
     torch.testing.assert_close(scores.overlap_R, torch.minimum(p, q).sum(-1).float(), rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("loss", LOSSES)
+def test_reduced_precision_around_it_reaches_no_part_of_it(loss):
+    parts, targets, target, weight = case()
+    found = []
+    for reduced in (False, True):
+        hidden, head = (tensor.bfloat16().requires_grad_() for tensor in parts[0])
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=reduced):
+            scores = head_loss([(hidden, head)], targets, target, weight, {loss: 1.0}, overlap=True)
+        scores.loss.backward()
+        found.append((scores.loss, scores.loss_R, scores.overlap_R, hidden.grad, head.grad))
+    # The teacher's own product is reduced by then, as in training: no more than that differs.
+    assert all(a.dtype == b.dtype for a, b in zip(*found, strict=True))
+    torch.testing.assert_close(found[0][1], found[1][1], rtol=0.05, atol=0.02)
+
+
 def test_a_part_that_asks_for_no_gradient_gets_none_and_changes_no_other():
     parts, targets, target, weight = case()
     (hidden, head), (extra, extra_head) = [(a.float(), b.float()) for a, b in parts]
