@@ -3,8 +3,8 @@
     python -m benchmarks.training_gpu [--reproduction qwen3_8b] [--device cuda] [--algorithms NAME ...] [--steps 8]
 
 For a machine with a GPU: no verifier, no capture and no upstream are needed. Tables, head and states are random numbers
-of the verifier's sizes in bfloat16; documents have unequal lengths about the reproduction's mean; drafts, packs, loss
-and optimiser are the reproduction's. The share is what the draft has to compute (`DraftConfig.work`) over the time of a
+of the verifier's sizes in bfloat16; documents have unequal lengths about the reproduction's mean; drafts, packs, loss,
+optimiser, compilation and checkpointing are the reproduction's. The share is what the draft has to compute (`DraftConfig.work`) over the time of a
 step, against the speed of one large product measured in the same run: 1 cannot be reached.
 """
 
@@ -20,6 +20,7 @@ import torch
 from torch import nn
 
 import algorithms
+from algorithms import speed
 from algorithms.contract import Batch, LossOutput, VerifierWeights
 from algorithms.settings import DraftConfig
 from algorithms.work import Pack, Sizes
@@ -135,6 +136,10 @@ def measure(name: str, knobs: DraftConfig, setting: Setting, device: torch.devic
     kept = torch.arange(knobs.draft_vocab_size or setting.verifier.vocab_size, device=device)
     with device:
         draft = algorithm.build(knobs, verifier, kept, setting.aux_layers).to(device)
+    if setting.training.gradient_checkpointing:
+        speed.recompute(draft)
+    if setting.training.compile and device.type != "cpu":
+        speed.compile_parts(draft)
     objective = algorithm.objective(knobs, verifier, draft)
     optimizers = make_optimizers(draft, setting.training)
     if device.type == "cuda":

@@ -1,6 +1,7 @@
 """Muon that computes half of every symmetric product: `torch.optim.Muon`'s step in four fifths of its time on a CPU.
 
-Used by `optimizers`, and by `muon` where several processes train. At packs of a thousand tokens, making matrices orthogonal is half of a step of training.
+Used by `optimizers`, and by `muon` where several processes train. At packs of a thousand tokens, making matrices
+orthogonal is half of a step of training.
 
 Shape letters: M = rows of a matrix that is at least as wide as high, K = its columns.
 """

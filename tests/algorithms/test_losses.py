@@ -4,12 +4,12 @@ import math
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from algorithms import losses
 from algorithms.features import Teacher
-from algorithms.losses import CHUNK_ROWS_MIN, LOSSES, Targets, chunk_rows, head_loss
+from algorithms.losses import CHUNK_ROWS_MIN, LOSSES, STRETCH, Targets, chunk_rows, head_loss, largest
 from algorithms.positions import dpace, exponential_decay
 
 CHUNK_ROWS = 100
@@ -131,6 +131,18 @@ def test_a_chunk_has_as_many_logits_whatever_the_vocabulary(vocabulary):
     head = torch.empty(vocabulary, 1, device="meta")
     rows = chunk_rows(head)
     assert rows == CHUNK_ROWS_MIN or losses.CHUNK_LOGITS - vocabulary < rows * vocabulary <= losses.CHUNK_LOGITS
+
+
+@given(st.integers(1, 4), st.integers(1, 40 * STRETCH), st.integers(1, 16), st.integers(0, 9))
+@settings(deadline=None, max_examples=40)
+def test_the_largest_are_those_of_a_plain_search(rows, columns, count, seed):
+    x = torch.randn(rows, columns, generator=torch.Generator().manual_seed(seed))
+    count = min(count, columns)
+    assert largest(x, count).tolist() == x.topk(count).indices.tolist()
+
+
+def test_of_equal_numbers_the_first_is_the_largest():
+    assert largest(torch.zeros(2, 5 * STRETCH), 1).tolist() == [[0], [0]]
 
 
 def test_decay_is_exponential_from_the_first_position():
