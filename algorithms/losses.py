@@ -224,10 +224,7 @@ class _HeadLoss(torch.autograd.Function):
         ]
         # Rows of one target lie together, so that a chunk computes each of its targets once.
         for rows in job.target_R.argsort(stable=True).split(chunk_rows(flat[1])):
-            chunk = _Chunk(*job.targets.log_probabilities(job.target_R[rows]), _logits(parts, rows).log_softmax(dim=-1))
-            value, slope = _weighted(chunk, job.loss)
-            found.keep(rows, chunk, value, job)
-            _add_gradients(gradients, parts, rows, slope.to(parts[0][1].dtype), job.weight_R[rows, None])
+            _score(rows, job, parts, found, gradients)
         ctx.save_for_backward(*gradients)
         ctx.mark_non_differentiable(*found.tensors)
         return (found.loss_R * job.weight_R).sum(), *found.tensors
@@ -235,6 +232,14 @@ class _HeadLoss(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, weighted_gradient: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
         return None, *(None if g is None else g * weighted_gradient for g in ctx.saved_tensors)
+
+
+def _score(rows: Tensor, job: _Job, parts: Sequence[Part], found: "_Found", gradients: list[Tensor | None]) -> None:
+    """One chunk; what it takes is free again before the next one starts."""
+    chunk = _Chunk(*job.targets.log_probabilities(job.target_R[rows]), _logits(parts, rows).log_softmax(dim=-1))
+    value, slope = _weighted(chunk, job.loss)
+    found.keep(rows, chunk, value, job)
+    _add_gradients(gradients, parts, rows, slope.to(parts[0][1].dtype), job.weight_R[rows, None])
 
 
 def _add_gradients(

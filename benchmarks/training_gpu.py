@@ -4,8 +4,9 @@
 
 For a machine with a GPU: no verifier, no capture and no upstream are needed. Tables, head and states are random numbers
 of the verifier's sizes in bfloat16; documents have unequal lengths about the reproduction's mean; drafts, packs, loss,
-optimiser, compilation and checkpointing are the reproduction's. The share is what the draft has to compute (`DraftConfig.work`) over the time of a
-step, against the speed of one large product measured in the same run: 1 cannot be reached.
+optimiser, compilation and checkpointing are the reproduction's. The share is what the draft has to compute
+(`DraftConfig.work`) over the time of a step, against the speed of one large product measured in the same run: 1 cannot
+be reached.
 """
 
 import argparse

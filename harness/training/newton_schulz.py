@@ -29,7 +29,8 @@ class Muon(torch.optim.Muon):
                     size = group["lr"] * RMS * math.sqrt(max(matrix.shape))
                     matrix.add_(orthogonal(self._update(matrix, group), group), alpha=-size)
 
-    def _update(self, matrix: Tensor, group: dict[str, Any]) -> Tensor:
+    def _update(self, matrix: Any, group: dict[str, Any]) -> Tensor:
+        """The gradient with momentum."""
         state = self.state[matrix]
         if "momentum_buffer" not in state:
             state["momentum_buffer"] = torch.zeros_like(matrix)

@@ -32,7 +32,7 @@ def test_each_size_grows_alone():
 
 def test_our_memory_stays_flat_as_the_vocabulary_grows_and_eager_memory_does_not():
     """In a program of its own: elsewhere memory that others gave back hides what a pass takes."""
-    sizes = ["--blocks", "64", "--block", "8", "--vocabulary", "8192", "--width", "16", "--repeats", "2"]
+    sizes = ["--vocabulary", "4096", "--width", "32", "--repeats", "1"]
     done = subprocess.run(
         [sys.executable, "-m", "benchmarks.loss_kernels", *sizes], capture_output=True, text=True, timeout=60,
         env=os.environ | {"OMP_NUM_THREADS": "1"}, check=False,
