@@ -118,9 +118,6 @@ def _trains_elsewhere(run: "Reproduction") -> Iterator[str]:
     processes, key = run.training.processes, "gpus" if run.needs.gpus else "cores"
     if processes > (there := getattr(run.needs, key)):
         yield f"training.processes = {processes}: needs.{key} = {there}. Fix: use {there} at most"
-    if processes > 1 and run.capture.live:
-        mode = f"capture.mode = {run.capture.mode}"
-        yield f"training.processes = {processes}: {mode} feeds one process. Fix: use 1, or mode offline"
     if run.training.compile and not run.needs.gpus:
         yield "training.compile = True: needs.gpus = 0, and it pays on a GPU only. Fix: leave it out"
 
@@ -130,10 +127,11 @@ def _does_not_fit_the_verifier(run: "Reproduction") -> Iterator[str]:
     parallel, gpus = run.serve.tensor_parallel_size, run.needs.gpus
     if parallel > max(gpus, 1):
         yield f"serve.tensor_parallel_size = {parallel}: needs.gpus = {gpus}. Fix: ask for {parallel} GPUs, or lower it"
-    if run.capture.live and 0 < gpus <= parallel:
+    wanted = parallel + run.training.processes
+    if run.capture.live and 0 < gpus < wanted:
         yield (
             f"capture.mode = {run.capture.mode}: the engine takes {parallel} GPUs beside the training's, but "
-            f"needs.gpus = {gpus}. Fix: ask for {parallel + 1} GPUs, or use mode offline"
+            f"needs.gpus = {gpus}. Fix: ask for {wanted} GPUs, or use mode offline"
         )
     yield from _trains_elsewhere(run)
     if run.plan is None:

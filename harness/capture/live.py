@@ -13,7 +13,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -37,8 +37,9 @@ LOG = "engine.log"
 
 
 def open_store(
-    folder: Path, verifier: Path, live: CaptureSettings | None, state: Path, check_hashes: bool = True
-) -> Store:
+    folder: Path, verifier: Path, live: CaptureSettings | None, state: Path, leads: bool = True,
+    meet: Callable[[], object] | None = None,
+) -> Store:  # fmt: skip
     """The store that a training reads.
 
     Args:
@@ -46,19 +47,20 @@ def open_store(
         verifier: its folder.
         live: settings of the capture where states come from a live engine, else None.
         state: folder of the training's state.
-        check_hashes: of several processes that read one store one is enough.
+        leads: whether this process, of those that train together, checks hashes, starts the engine and deletes packs.
+        meet: returns once all of them have called it; None where there are no others.
 
     Raises:
         UserError: the capture was made in another mode, or by another verifier.
     """
-    store, wanted = Store(folder, check_hashes), live.capture.mode if live else "offline"
+    store, wanted = Store(folder, check_hashes=leads), live.capture.mode if live else "offline"
     if (kept := store.manifest.get("mode", "offline")) != wanted:
         raise UserError(f"{folder}: was captured with mode {kept}, the training asks for {wanted}. Fix: capture again")
     if live is None:
         return store
     if verifier_identity(verifier)["sha256"] != store.manifest["verifier"]["sha256"]:
         raise UserError(f"{verifier}: another verifier wrote the replies in {folder}. Fix: capture again")
-    return LiveStore(folder, verifier, live, state)
+    return LiveStore(folder, verifier, live, state, leads, meet)
 
 
 def engine_devices(visible: Sequence[str], workers: int) -> dict[str, str]:
@@ -80,12 +82,19 @@ def engine_devices(visible: Sequence[str], workers: int) -> dict[str, str]:
 class LiveStore(Store):
     """Replies from the disk, states from an engine. `store[i]` is a reply alone, `documents` gives the states as well.
 
+    Processes that train together read one folder of packs, each its documents of every pack. They are in step: when the
+    first one asks for a pack, none reads the last but one any more.
+
     Raises:
         UserError: the engine failed; the message holds the end of its log.
     """
 
-    def __init__(self, folder: Path, verifier: Path, settings: CaptureSettings, state: Path) -> None:
-        super().__init__(folder)
+    def __init__(
+        self, folder: Path, verifier: Path, settings: CaptureSettings, state: Path, leads: bool = True,
+        meet: Callable[[], object] | None = None,
+    ) -> None:  # fmt: skip
+        super().__init__(folder, check_hashes=leads)
+        self._leads, self._meet = leads, meet
         self._verifier, self._settings, self._state = verifier, settings, state
         self._keeps = settings.capture.mode == "hybrid"
         self._packs_folder = folder / STATES if self._keeps else state / SPOOL
@@ -101,20 +110,20 @@ class LiveStore(Store):
         """See `Store.feeding`; the block starts when the first pack is there."""
         self._order, self._next = order, first
         packs = self._packs_kept(order) if self._keeps else list(enumerate(order))[first:]
-        self._tidy(packs)
-        missing = [(number, rows) for number, rows in packs if not self._path(number).exists()]
-        if not missing:
-            yield
-            return
-        self._start(missing)
+        missing = self._clear(packs) if self._leads else []
+        if missing:
+            self._start(missing)
         try:
-            self._await(missing[0][0])
+            if self._meet:
+                self._meet()  # nobody looks for packs before what lay there is gone
+            if missing:
+                self._await(missing[0][0])
             yield
         finally:
-            assert self._process is not None
-            stop_group(self._process, STOP_GRACE_S)
-            self._process = None
-            self._tidy(packs)
+            if self._process:
+                stop_group(self._process, STOP_GRACE_S)
+                self._process = None
+                self._clear(packs)
 
     def _packs_kept(self, order: Sequence[Rows]) -> list[tuple[int, Rows]]:
         """The packs that hold a row for the first time."""
@@ -131,12 +140,13 @@ class LiveStore(Store):
     def _is_made(self, number: int, rows: Rows) -> bool:
         return read_facts(self._path(number)).get("key") == pack_key(self, rows, self._settings)
 
-    def _tidy(self, packs: Sequence[tuple[int, Rows]]) -> None:
-        """Delete what is not kept, or was made for other replies, another verifier or other packs."""
+    def _clear(self, packs: Sequence[tuple[int, Rows]]) -> list[tuple[int, Rows]]:
+        """Delete what is not kept or was made for something else; returns the packs that are left to make."""
         wanted = {self._path(number): (number, rows) for number, rows in packs if self._keeps}
         for path in self._packs_folder.glob("shard_*"):
             if path not in wanted or not self._is_made(*wanted[path]):
                 path.unlink(missing_ok=True)
+        return [(number, rows) for number, rows in packs if not self._path(number).exists()]
 
     def _start(self, packs: Sequence[tuple[int, Rows]]) -> None:
         self._packs_folder.mkdir(parents=True, exist_ok=True)
@@ -160,7 +170,8 @@ class LiveStore(Store):
         """The file of a pack, once it is whole."""
         path = self._path(number)
         while not path.exists():
-            code = self._process.poll() if self._process else 0
+            # The others are ended with the first process, which knows of the engine.
+            code = self._process.poll() if self._process else 0 if self._leads else None
             if code is not None and not path.exists():
                 raise UserError(
                     f"{self._verifier}: its engine ended with code {code} before pack {number} was made. "
@@ -186,7 +197,8 @@ class LiveStore(Store):
         while not set(rows) <= set(self._order[self._next]):
             # A mapping outlives the name: memory is given back with the last of the pack's documents.
             self._opened.pop(self._next, None)
-            self._path(self._next).unlink(missing_ok=True)
+            if self._leads:
+                self._path(self._next - bool(self._meet)).unlink(missing_ok=True)
             self._next += 1
         return self._next
 

@@ -131,9 +131,10 @@ def _speed_up(draft: nn.Module, training: Training, world: World) -> None:
 
 def _prepare(arguments: argparse.Namespace, settings: TrainSettings, knobs: DraftConfig, world: World) -> Run:
     algorithm: Algorithm = algorithms.load(arguments.algorithm)
-    if world.size > 1 and settings.live:
-        raise UserError(f"training: {world.size} processes, and the capture is live. Fix: use one, or capture offline")
-    store = open_store(arguments.capture, arguments.verifier, settings.live, arguments.state, world.leads)
+    store = open_store(
+        arguments.capture, arguments.verifier, settings.live, arguments.state, world.leads,
+        (lambda: world.sum([0.0])) if world.size > 1 else None,
+    )  # fmt: skip
     verifier = load_weights(arguments.verifier)
     _fits(store, verifier, arguments.verifier)
     if len(store) < 2:

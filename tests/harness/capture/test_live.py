@@ -36,20 +36,20 @@ class Producer:
     def start(self, store: LiveStore, packs: Any) -> None:
         folder, ahead = store._packs_folder, None if store._keeps else PACKS_AHEAD
         folder.mkdir(parents=True, exist_ok=True)
-        engine = SimpleNamespace(write=lambda prompts, *_: self._write(prompts))
+        engine = SimpleNamespace(write=lambda prompts, *_: self._write(prompts, folder))
         self.ended = False
 
         def noted() -> Iterator[tuple[int, Any]]:
             for number, rows in packs:
                 self.made.append(number)
-                self.most = max(self.most, len(list(folder.glob("shard_*"))) + 1)
                 yield number, rows
 
         arguments = (Store(store.folder), engine, store._settings, folder, noted(), ahead, lambda: not self.ended)
         self.thread = threading.Thread(target=produce, args=arguments, daemon=True)
         self.thread.start()
 
-    def _write(self, prompts: Any) -> Iterator[Any]:
+    def _write(self, prompts: Any, folder: Path) -> Iterator[Any]:
+        self.most = max(self.most, len(list(folder.glob("shard_*"))) + 1)
         for prompt in prompts:
             states, _ = self.reference.states(prompt.token_ids, LAYER_IDS)
             yield SimpleNamespace(prompt=prompt, states=states)
@@ -126,6 +126,34 @@ def test_the_rows_of_a_pack_may_be_asked_for_one_by_one(
         got = [store.documents([row])[0].id for row in (2, 0, 4, 3, 6)]
         assert not (tmp_path / "state/spool/shard_00001.safetensors").exists(), "packs before the present one are gone"
     assert got == ["row-2", "row-0", "row-4", "row-3", "row-6"]
+
+
+@pytest.mark.parametrize("mode", ["online", "hybrid"])
+def test_processes_that_train_together_read_their_share_of_every_pack(
+    mode: str, tmp_path: Path, verifier: Path, engine: Reference, producer: Producer
+) -> None:
+    folder, given = replies(tmp_path, verifier, mode)
+    left_over = tmp_path / ("state/spool" if mode == "online" else "hybrid/states") / "shard_00000.safetensors"
+    left_over.parent.mkdir(parents=True)
+    left_over.write_bytes(b"of another training")
+    together, got = threading.Barrier(2, timeout=30), ([], [])
+
+    def read(rank: int) -> None:
+        store = open_store(folder, verifier, given, tmp_path / "state", rank == 0, together.wait)
+        with store.feeding(ORDER, 0):
+            for rows in ORDER:
+                mine = rows[rank::2] or rows[:1]
+                got[rank].append([document.id for document in store.documents(mine)])
+                together.wait()  # the step's gradients
+
+    threads = [threading.Thread(target=read, args=(rank,), daemon=True) for rank in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(timeout=30)
+    for rank in range(2):
+        assert got[rank] == [[f"row-{row}" for row in rows[rank::2] or rows[:1]] for rows in ORDER]
+    assert producer.made == list(range(len(ORDER) if mode == "online" else 5)), "one engine for both"
 
 
 def test_a_training_that_goes_on_asks_for_what_is_left_only(
