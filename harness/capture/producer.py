@@ -9,8 +9,8 @@ import os
 from pathlib import Path
 
 from harness.errors import run_command
+from harness.orphans import die_with_parent
 from harness.serving.environment import ensure_environment
-from harness.serving.processes import die_with_parent
 
 
 def _arguments() -> argparse.Namespace:
