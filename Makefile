@@ -1,7 +1,7 @@
 # `make reproduce` and `make test` set up everything first, from nothing. Second runs reuse what is there.
 #   NAME=smollm2_135m   the reproduction, a folder under reproductions/      SMOKE=1 MINI=1   its small version, its miniature
 #   BACKEND=cpu|cuda    which lock under requirements/                       PYTHON=...       the interpreter to build with
-#   CLUSTER=slurm|kubernetes   adds Snakemake's plugin for that cluster
+#   CLUSTER=slurm|kubernetes|storage   adds Snakemake's plugins for it: docs/clusters.md
 
 NAME ?= smollm2_135m
 BACKEND ?= cpu
@@ -15,14 +15,14 @@ SCALE := $(if $(filter-out 0,$(SMOKE)),smoke,$(if $(filter-out 0,$(MINI)),mini,f
 TARGET := reproduce_$(NAME)$(filter-out _full,_$(SCALE))
 RUN := $(VENV)/bin/python
 LOCKS := $(addprefix requirements/,install.sh $(BACKEND).lock torch-cpu.txt torchvision.txt uv.txt verifier.txt)
-CLUSTERS := slurm kubernetes
+CLUSTERS := slurm kubernetes storage
 ifneq ($(filter-out $(CLUSTERS),$(CLUSTER)),)
 $(error CLUSTER=$(CLUSTER): no such cluster. Fix: use one of $(CLUSTERS))
 endif
 export BACKEND
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 
-.PHONY: help setup doctor plan reproduce smoke nightly test test-slow test-all test-kills test-slurm test-kubernetes lint lock
+.PHONY: help setup doctor plan reproduce smoke nightly test test-slow test-all test-kills test-slurm test-kubernetes test-storage lint lock
 .NOTPARALLEL:
 
 help:
@@ -31,7 +31,7 @@ help:
 	@echo 'make smoke                                       the same in small'
 	@echo 'make nightly                                     the miniature of every family, one after another'
 	@echo 'make test | test-slow | test-all [ARGS=...]      set up, then the tests'
-	@echo 'make test-slurm | test-kubernetes                the profiles of clusters, on this machine'
+	@echo 'make test-slurm | test-kubernetes | test-storage profiles of clusters and shared results, on this machine'
 	@echo 'make test-kills                                  a real run in small, killed 20 times on its way'
 	@echo 'make setup | doctor | lint | lock                environment, its check, static checks, new locks'
 
@@ -88,6 +88,9 @@ test-slurm: setup $(VENV)/.ready-slurm
 
 test-kubernetes: setup $(VENV)/.ready-kubernetes
 	$(RUN) -m pytest -m cluster tests/clusters/test_kubernetes.py $(ARGS)
+
+test-storage: setup $(VENV)/.ready-storage
+	$(RUN) -m pytest -m cluster tests/clusters/test_storage.py $(ARGS)
 
 lint: setup
 	$(RUN) -m ruff check .

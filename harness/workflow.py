@@ -13,7 +13,7 @@ from pathlib import Path
 
 from harness.errors import UserError
 
-TARGETS = ("reproduce_", "plan_", "gate", "nightly")
+TARGETS = ("reproduce_", "plan_", "gate", "share_", "nightly")
 TAIL_LINES = 15
 TAIL_BYTES = 16_384
 # How Snakemake 9 writes a failed job in its own log.

@@ -30,4 +30,7 @@ rule nightly:
         ],
 
 
+include: "share.smk"
+
+
 refuse_unknown_targets()
