@@ -16,8 +16,9 @@ from safetensors.torch import load_file
 
 from harness.files import read_jsonl
 from tests import toy as toy_verifier
-from tests.dag.conftest import TARGET, Toy, copy_repository, make_toy
+from tests.dag.conftest import ROOT, TARGET, Toy, copy_repository, make_toy
 from tests.dag.kills import jobs_of, leftovers, run_with_kills, started
+from tests.harness.training.toy_training import make_store
 
 KILLS = 20
 RECIPE = {
@@ -32,7 +33,7 @@ RECIPE = {
     # One request at a time: another batch rounds otherwise, and other states train another draft.
     "capture": {"aux_layers": [1, 3, 5], "shard_rows": 8, "max_num_seqs": 1, "preflight_rows": 2},
     "training": {
-        "seed": 1, "epochs": 4, "tokens_per_step": 512, "learning_rate": 2e-3, "optimizer": "muon",
+        "seed": 1, "epochs": 40, "tokens_per_step": 512, "learning_rate": 2e-3, "optimizer": "muon",
         "compute_dtype": "float32", "checkpoint_minutes": 1e-3,
     },
     "algorithms": {"eagle3": {"speculative_tokens": 3, "draft_vocab_size": 96}},
@@ -65,17 +66,37 @@ def known_answer(folder: Path) -> dict[str, str]:
     raise AssertionError("no reply starts with a letter or a digit")
 
 
-def make_real(folder: Path) -> Path:
-    """The real steps over a recipe for a toy verifier; returns the root."""
-    root = copy_repository(folder)
+def with_recipe(root: Path, check: dict[str, str]) -> Path:
+    """Put the recipe in the place of all others; returns the root."""
     shutil.rmtree(root / "reproductions")
-    verifier = toy_verifier.write_verifier(root / "toy_verifier", max_position_embeddings=1024)
     recipe = root / "reproductions/killed"
     recipe.mkdir(parents=True)
-    content = RECIPE | {"verifier_checks": [known_answer(verifier)]}
+    content = RECIPE | {"verifier_checks": [check]}
     (recipe / "reproduction.yaml").write_text(yaml.safe_dump(content, sort_keys=False))
     (recipe / "published.yaml").write_text("[]\n")
     return root
+
+
+def make_real(folder: Path) -> Path:
+    """The real steps over a recipe for a toy verifier; returns the root."""
+    root = copy_repository(folder)
+    verifier = toy_verifier.write_verifier(root / "toy_verifier", max_position_embeddings=1024)
+    return with_recipe(root, known_answer(verifier))
+
+
+def make_half_real(folder: Path) -> Path:
+    """Real training and lint; what needs an engine is made up beforehand and copied, or a stub; returns the root."""
+    root = make_toy(folder).root
+    for step in ("training", "checkpoint"):
+        shutil.copy(ROOT / "harness" / step / "__main__.py", root / "harness" / step / "__main__.py")
+    verifier = toy_verifier.write_verifier(root / "made/verifiers")
+    (verifier / "verifier.json").write_text(json.dumps({"id": "toy", "sha256": "a" * 64}))
+    make_store(root / "made/capture", verifier, lengths=[60 + 7 * (row % 9) for row in range(40)])
+    for step in ("verifiers", "capture"):
+        command = root / "harness" / step / "__main__.py"
+        copy = f'shutil.copytree("made/{step}", sys.argv[sys.argv.index("--out") + 1], dirs_exist_ok=True)'
+        command.write_text(f"import shutil, sys\n\n{copy}\nraise SystemExit\n{command.read_text()}")
+    return with_recipe(root, {"prompt": "a", "answer": "b"})
 
 
 CLOCKS = {"provenance", "seconds", "tokens_per_s", "peak_memory_bytes"}
@@ -92,21 +113,46 @@ def read(path: Path):
     return without_clocks(read_jsonl(path) if path.suffix == ".jsonl" else json.loads(path.read_text()))
 
 
-def assert_the_same_results(one: Path, other: Path) -> None:
-    """Prompts, captured states, training and draft to the bit; replies and verdicts to the token."""
-    exact = [*one.glob("prompts/*.jsonl"), *one.glob("capture/*.safetensors"), *one.glob("drafts/*/*")]
-    assert len(exact) >= 8
+def assert_the_same_training(one: Path, other: Path) -> None:
+    """Captured states, draft and state of the training to the bit."""
+    exact = [*one.glob("capture/*.safetensors"), *one.glob("drafts/*/*")]
+    assert len(exact) >= 3
     for path in exact:
         assert path.read_bytes() == (other / path.relative_to(one)).read_bytes(), path.name
     for path in one.glob("training/*/state.safetensors"):
         first, second = load_file(path), load_file(other / path.relative_to(one))
         assert first.keys() == second.keys() and all(torch.equal(first[name], second[name]) for name in first)
-    alike = ["training/*/*.json*", "lint/*", "match/*", "lossless/*", "parity/*", "measured/*/replies.jsonl",
+    for path in one.glob("training/*/*.json*"):
+        assert read(path) == read(other / path.relative_to(one)), path.relative_to(one)
+
+
+def assert_the_same_results(one: Path, other: Path) -> None:
+    """Prompts, captured states, training and draft to the bit; replies and verdicts to the token."""
+    assert_the_same_training(one, other)
+    for path in one.glob("prompts/*.jsonl"):
+        assert path.read_bytes() == (other / path.relative_to(one)).read_bytes(), path.name
+    alike = ["lint/*", "match/*", "lossless/*", "parity/*", "measured/*/replies.jsonl",
              "measured/*/samples.jsonl", "measured/*/acceptance.json"]  # fmt: skip
     compared = [path for pattern in alike for path in one.glob(pattern)]
-    assert len(compared) >= 11
+    assert len(compared) >= 9
     for path in compared:
         assert read(path) == read(other / path.relative_to(one)), path.relative_to(one)
+
+
+@pytest.mark.endurance
+def test_twenty_kills_around_a_training_leave_it_bit_equal(tmp_path: Path):
+    straight, killed = make_half_real(tmp_path / "straight"), make_half_real(tmp_path / "killed")
+    run_with_kills(straight, "reproduce_killed", [], 0, random.Random(0))
+    # Half of the kills hit the training, which is where there is most to lose.
+    jobs = jobs_of(straight, "killed")
+    training = next(job for job in jobs if "/train/" in job.log)
+    told = run_with_kills(
+        killed, "reproduce_killed", sorted([*jobs, *[training] * len(jobs)], key=jobs.index), KILLS, random.Random(9)
+    )
+    print(f"killed {told.moments}")
+    assert len(told.moments) == KILLS
+    assert (told.remade, told.survivors, leftovers(killed)) == ([], [], [])
+    assert_the_same_training(*(root / "results/killed" for root in (straight, killed)))
 
 
 @pytest.mark.endurance
@@ -129,7 +175,7 @@ def test_a_run_killed_at_random_moments_makes_every_file_once_and_leaves_nothing
 ):
     jobs = jobs_of(finished_toy.root, TARGET.removeprefix("reproduce_"))
     toy = make_toy(tmp_path)
-    told = run_with_kills(toy.root, TARGET, jobs, 4, random.Random(4))
+    told = run_with_kills(toy.root, TARGET, jobs, 3, random.Random(4))
     assert (told.remade, told.survivors, leftovers(toy.root)) == ([], [], [])
     made = {name for name in finished_toy.files() if name.startswith(("results/", "models/"))}
     assert made == {name for name in toy.files() if name.startswith(("results/", "models/"))}
