@@ -143,7 +143,7 @@ def attend(query_RND: Tensor, keys: Keys, queries: Layout, seen: Seen, window: i
     documents, _, columns, _ = query.shape
     grouped = query.reshape(documents, groups, -1, size)  # query heads of one key head lie together: [B, G, N/G * Q, D]
     score = (grouped @ keys.key_BGLD.transpose(-1, -2)).float().view(documents, heads, columns, -1)
-    score = score.masked_fill(~seen[:, None], float("-inf"))
+    score.masked_fill_(~seen[:, None], float("-inf"))
     branch = keys.branch if window is None else keys.branch[-window:]
     own = [_own_scores(query_RND, key, queries) for key, _ in branch]
     weight = torch.cat([score, *own], dim=-1).softmax(dim=-1).to(query_RND.dtype)
@@ -229,7 +229,7 @@ def attend_blocks(
     own_score = own_score.masked_fill(~mask.own_TT, float("-inf"))
     query = anchors.pad(query_RGMD).transpose(1, 2).flatten(2, 3)  # [C, G, Q * M, D]
     score = (query @ key_CGLD.transpose(-1, -2)).float().unflatten(2, (anchors.shape[1], -1, rows))
-    score = score.masked_fill(~mask.context_CQTL[:, None, :, None], float("-inf"))  # [C, G, Q, heads of a group, T, L]
+    score.masked_fill_(~mask.context_CQTL[:, None, :, None], float("-inf"))  # [C, G, Q, heads of a group, T, L]
     both = torch.cat((score, anchors.pad(own_score).transpose(1, 2)), dim=-1)
     context, inside = both.softmax(dim=-1).to(query_RTND.dtype).split((score.shape[-1], rows), dim=-1)
     mixed_CGQMD = (context.flatten(2, 4) @ value_CGLD).unflatten(2, (anchors.shape[1], -1))

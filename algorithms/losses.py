@@ -67,18 +67,24 @@ class Scores:
 
 
 class _Chunk:
-    """Distributions of some rows: p of the verifier, q of the draft, and q's sum of minima with p.
+    """Distributions of some rows: p of the verifier, q of the draft.
 
     What depends on the verifier alone is computed once a target; the rest when a loss asks for it.
 
     Args:
         log_p_UD: of the distinct targets. of_row_R: the target of each row.
-        log_q: of the rows.
+        logits_RD: the draft's.
+        candidates: how many of the largest logits to find.
     """
 
-    def __init__(self, log_p_UD: Tensor, of_row_R: Tensor, log_q: Tensor) -> None:
-        self._log_p_UD, self._p_UD, self._of_row_R, self.log_q = log_p_UD, log_p_UD.exp(), of_row_R, log_q
+    def __init__(self, log_p_UD: Tensor, of_row_R: Tensor, logits_RD: Tensor, candidates: int) -> None:
+        self._log_p_UD, self._p_UD, self._of_row_R, self._logits_RD = log_p_UD, log_p_UD.exp(), of_row_R, logits_RD
         self.choice = largest(log_p_UD, 1).squeeze(1)[of_row_R]
+        self.candidates = largest(logits_RD, candidates)
+        self.q = logits_RD.softmax(dim=-1)
+        best_R1 = self.candidates[:, :1]
+        # The logarithm of the sum of exponentials, from the largest: q there is no less than one over the vocabulary.
+        self._scale_R1 = logits_RD.gather(1, best_R1) - self.q.gather(1, best_R1).log()
 
     @cached_property
     def p(self) -> Tensor:
@@ -89,17 +95,29 @@ class _Chunk:
         return self._log_p_UD[self._of_row_R]
 
     @cached_property
-    def q(self) -> Tensor:
-        return self.log_q.exp()
+    def log_q(self) -> Tensor:
+        return self._logits_RD - self._scale_R1
+
+    @cached_property
+    def gap(self) -> Tensor:
+        """q - p."""
+        return self.q - self.p
 
     @cached_property
     def kl(self) -> Tensor:
+        """Of q from p: the sums over p of its own logarithm and of the draft's logits are all that it takes."""
         certainty_R = (self._p_UD * self._log_p_UD).sum(dim=-1)[self._of_row_R]
-        return certainty_R - (self.p * self.log_q).sum(dim=-1)
+        return certainty_R - (self.p * self._logits_RD).sum(dim=-1) + self._scale_R1.squeeze(1)
 
     @cached_property
     def overlap(self) -> Tensor:
+        """Sum of min(p, q), however small."""
         return torch.minimum(self.p, self.q).sum(dim=-1)
+
+    @property
+    def overlap_rounded(self) -> Tensor:
+        """The overlap to six decimals, sooner: p and q both sum to 1."""
+        return (1 - 0.5 * torch.linalg.vector_norm(self.gap, ord=1, dim=-1)).clamp(0, 1)
 
 
 def largest(x_RD: Tensor, count: int) -> Tensor:
@@ -125,7 +143,7 @@ def _through_softmax(q: Tensor, slope_q: Tensor) -> Tensor:
 
 
 def _kl_div(c: _Chunk) -> tuple[Tensor, Tensor]:
-    return c.kl, c.q - c.p
+    return c.kl, c.gap
 
 
 def _reverse_kl(c: _Chunk) -> tuple[Tensor, Tensor]:
@@ -236,7 +254,7 @@ class _HeadLoss(torch.autograd.Function):
 
 def _score(rows: Tensor, job: _Job, parts: Sequence[Part], found: "_Found", gradients: list[Tensor | None]) -> None:
     """One chunk; what it takes is free again before the next one starts."""
-    chunk = _Chunk(*job.targets.log_probabilities(job.target_R[rows]), _logits(parts, rows).log_softmax(dim=-1))
+    chunk = _Chunk(*job.targets.log_probabilities(job.target_R[rows]), _logits(parts, rows), job.candidates)
     value, slope = _weighted(chunk, job.loss)
     found.keep(rows, chunk, value, job)
     _add_gradients(gradients, parts, rows, slope.to(parts[0][1].dtype), job.weight_R[rows, None])
@@ -273,10 +291,10 @@ class _Found:
 
     def keep(self, rows: Tensor, chunk: _Chunk, value_R: Tensor, job: _Job) -> None:
         self.loss_R[rows] = value_R
-        self.candidate_RC[rows] = largest(chunk.log_q, job.candidates)
+        self.candidate_RC[rows] = chunk.candidates
         self.choice_R[rows] = chunk.choice
         if job.overlap:
-            self.overlap_R[rows] = chunk.overlap
+            self.overlap_R[rows] = chunk.overlap_rounded
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:

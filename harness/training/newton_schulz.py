@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-STRIP_ROWS = 144  # of a product on a CPU: fewer would not keep its units busy
+STRIP_ROWS = 192  # of a product on a CPU: fewer would not keep its units busy
 RMS = 0.2  # of an update, as large as AdamW's (arXiv 2502.16982)
 
 
