@@ -42,7 +42,7 @@ def test_every_job_asks_for_the_gpus_memory_cores_and_time_of_its_rule(toy: Toy,
     done = toy.snakemake("-n", "--cores", "1000", *words, PYTHONPATH=str(tmp_path / "plugins"))
     assert done.returncode == 0, done.stdout
     run = load_all()[LARGE]
-    gpus = {"capture": 4, "train": 1, "measure": 4, "parity": 4, "lossless": 4}
+    gpus = {"capture": 4, "train": 4, "measure": 4, "parity": 4, "lossless": 4}
     cores = dict.fromkeys(["verifier", "capture", "train", "measure"], run.needs.cores)
     cores |= dict.fromkeys(["parity", "lossless"], run.needs.cores // 2)
     for rule in [*gpus, "verifier", "prompts", "lint", "report"]:
