@@ -80,9 +80,20 @@ def _refuse(verifier: Path, out: Path) -> dict[str, Any]:
         raise UserError(f"--out {out}: is the verifier itself. Fix: name another folder")
     if "quantization_config" in read_object(verifier / "config.json"):
         raise UserError(f"{verifier}: is quantised already. Fix: give the original verifier")
-    if out.exists() and not (out / RECORD).is_file():
-        raise UserError(f"{out}: was not written by this step. Fix: move it away or use another --out")
+    _refuse_foreign_files(verifier, out)
     return read_object(verifier / RECORD)
+
+
+def _refuse_foreign_files(verifier: Path, out: Path) -> None:
+    """Replacing a folder deletes what is in it. One without a record is ours all the same: Snakemake makes the folder
+    of a job's output and, before it runs the job again, takes the record away."""
+    held = {path.name for path in out.iterdir()} if out.exists() else set()
+    foreign = sorted(held - {path.name for path in verifier.iterdir()} - {RECORD})
+    if not foreign and "config.json" in held and "quantization_config" not in read_object(out / "config.json"):
+        foreign = ["config.json"]
+    if foreign:
+        named = ", ".join(foreign[:5])
+        raise UserError(f"{out}: holds {named}, which this step did not write. Fix: move it away or use another --out")
 
 
 def quantise_verifier(verifier: Path, scheme: str, out: Path) -> dict[str, Any]:

@@ -103,9 +103,24 @@ def test_a_quantised_verifier_is_not_quantised_again(quantised, tmp_path):
 
 def test_a_folder_of_somebody_else_is_left_alone(verifier, tmp_path):
     (tmp_path / "notes.txt").write_text("mine")
-    with pytest.raises(UserError, match="was not written by this step"):
+    with pytest.raises(UserError, match=r"holds notes.txt, which this step did not write. Fix:"):
         quantise_verifier(verifier, "int8", tmp_path)
     assert (tmp_path / "notes.txt").read_text() == "mine"
+
+
+def test_another_model_is_left_alone(verifier, tmp_path):
+    (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(UserError, match=r"holds config.json, which this step did not write. Fix:"):
+        quantise_verifier(verifier, "int8", tmp_path)
+
+
+def test_a_folder_as_snakemake_leaves_it_is_written(verifier, tmp_path):
+    """Empty before the first run; without the declared output before it runs again."""
+    out = tmp_path / "out"
+    out.mkdir()
+    first = quantise_verifier(verifier, "int8", out)
+    (out / "verifier.json").unlink()
+    assert quantise_verifier(verifier, "int8", out)["sha256"] == first["sha256"]
 
 
 @pytest.fixture(scope="module")
