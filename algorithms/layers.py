@@ -38,7 +38,7 @@ class Recomputing(nn.Module):
 
     recompute = False
 
-    def once_more(self, part: Callable[..., Tensor], *given: Any) -> Tensor:
+    def once_more(self, part: Callable[..., Any], *given: Any) -> Any:
         """`part(*given)`; what was given must not change before the backward pass."""
         if not self.recompute:
             return part(*given)

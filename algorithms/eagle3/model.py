@@ -8,7 +8,7 @@ Shape letters: S = all slots of a pack, R = slots that branch, A = verifier stat
 G = key-value heads, D = head size, V = vocabulary.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -39,6 +39,10 @@ class Shape:
         return one_window(self.layer)
 
 
+Angles = tuple[Tensor, Tensor]
+Sides = tuple[Layout, Layout]  # of all slots, and of those that ask
+
+
 class Layer(Recomputing):
     """A decoder layer; the first one reads [embedding; state] and chooses where its residual starts."""
 
@@ -61,15 +65,43 @@ class Layer(Recomputing):
         residual = normed if self.norm_before_residual else state_RH
         return residual, torch.cat((self.input_layernorm(embedding_RH), normed), dim=-1)
 
-    def mix(self, query_RND: Tensor, keys: Keys, queries: Layout, seen: Seen, window: int | None = None) -> Tensor:
-        """`attend`, over the branch as it is now."""
-        return self.once_more(attend, query_RND, keys.now(), queries, seen, window)
+    def over_context(
+        self, state_SH: Tensor, embedding_SH: Tensor, angles: Angles, rows: Tensor | slice, sides: Sides, seen: Seen
+    ) -> tuple[Tensor, Keys]:
+        """(residual stream of the slots in `rows` [R, H], keys of all slots)."""
+        state, *keys = self.once_more(self._over_context, state_SH, embedding_SH, angles, rows, sides, seen)
+        return state, Keys(sides[0], *keys)
 
-    def finish(self, residual_RH: Tensor, mixed_RND: Tensor) -> Tensor:
-        """Residual stream after attention and MLP, [R, H]."""
-        return self.once_more(self._finish, residual_RH, mixed_RND)
+    def _over_context(
+        self, state_SH: Tensor, embedding_SH: Tensor, angles: Angles, rows: Tensor | slice, sides: Sides, seen: Seen
+    ) -> tuple[Tensor, ...]:
+        residual, read = self.read(state_SH, embedding_SH)
+        keys = Keys.of(sides[0], *self.self_attn.key_value(read, angles))
+        query = self.self_attn.query(read[rows], (angles[0][rows], angles[1][rows]))
+        return self._finish(residual[rows], attend(query, keys, sides[1], seen)), keys.key_BGLD, keys.value_BGLD
+
+    def over_branch(
+        self, state_RH: Tensor, embedding_RH: Tensor, angles: Angles, keys: Keys, queries: Layout, seen: Seen,
+        window: int | None,
+    ) -> Tensor:  # fmt: skip
+        """Residual stream of one slot more behind every branch, [R, H]; `keys` grow by that slot's."""
+        given = (state_RH, embedding_RH, angles, keys.now(), queries, seen, window)
+        state, key, value = self.once_more(self._over_branch, *given)
+        keys.branch.append((key, value))
+        return state
+
+    def _over_branch(
+        self, state_RH: Tensor, embedding_RH: Tensor, angles: Angles, keys: Keys, queries: Layout, seen: Seen,
+        window: int | None,
+    ) -> tuple[Tensor, ...]:  # fmt: skip
+        residual, read = self.read(state_RH, embedding_RH)
+        key, value = self.self_attn.key_value(read, angles)
+        query = self.self_attn.query(read, angles)
+        longer = replace(keys, branch=[*keys.branch, (key, value)])
+        return self._finish(residual, attend(query, longer, queries, seen, window)), key, value
 
     def _finish(self, residual_RH: Tensor, mixed_RND: Tensor) -> Tensor:
+        """Residual stream after attention and MLP."""
         stream = residual_RH + self.self_attn.o_proj(mixed_RND)
         return stream + self.mlp(self.post_attention_layernorm(stream))
 
@@ -157,13 +189,10 @@ class Draft(nn.Module):
         for depth, layer in enumerate(self.layers):
             last = depth == len(self.layers) - 1
             rows = rows_R if last else slice(None)
-            residual, read = layer.read(state, embedding)
-            keys.append(Keys.of(context, *layer.self_attn.key_value(read, angles)))
             chosen = queries if last else context
-            query = layer.self_attn.query(read[rows], (angles[0][rows], angles[1][rows]))
             seen = visible(context, chosen, 0, self.shape.sliding_window, self.flex)
-            mixed = layer.mix(query, keys[-1], chosen, seen)
-            state = layer.finish(residual[rows], mixed)
+            state, seen_keys = layer.over_context(state, embedding, angles, rows, (context, chosen), seen)
+            keys.append(seen_keys)
         return Branches(context, queries, keys, *self._outputs(state))
 
     def extend(self, branches: Branches, token_R: Tensor) -> None:
@@ -179,10 +208,7 @@ class Draft(nn.Module):
         state = state_RH
         embedding = self._embed(token_R, state.dtype)
         for layer, keys in zip(self.layers, branches.keys, strict=True):
-            residual, read = layer.read(state, embedding)
-            keys.branch.append(layer.self_attn.key_value(read, angles))
-            query = layer.self_attn.query(read, angles)
-            state = layer.finish(residual, layer.mix(query, keys, branches.queries, seen, window))
+            state = layer.over_branch(state, embedding, angles, keys, branches.queries, seen, window)
         branches.output_RH, branches.feedback_RH = self._outputs(state)
 
     def _outputs(self, state_RH: Tensor) -> tuple[Tensor, Tensor]:
