@@ -8,6 +8,7 @@ import getpass
 import os
 import secrets
 import shutil
+import signal
 import socket
 import subprocess
 import time
@@ -160,6 +161,7 @@ def one_node(folder: Path, cores: int, memory_mb: int, gpus: int) -> Iterator[Cl
         folder: empty, on a path that only its owner can write. cores, memory_mb, gpus: as told to SLURM, whatever the
             machine has.
     """
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # whoever ends the tests so ends the jobs as well
     _configure(folder, cores, memory_mb, gpus)
     cluster = Cluster(folder)
     munge = [f"--{name}={folder}/munge.{name.partition('-')[0]}" for name in ("key-file", "pid-file", "log-file")]
