@@ -4,6 +4,7 @@ Called by `harness/rules/common.smk`. A setting that cannot change a step's outp
 """
 
 import json
+from pathlib import Path
 from typing import Any
 
 import algorithms
@@ -120,5 +121,11 @@ def speed(reproduction: Reproduction) -> dict[str, Any]:
 
 
 def whole(reproduction: Reproduction) -> dict[str, Any]:
-    """Everything, defaults and the changes of the scale filled in: kept beside the results for the report."""
-    return reproduction.model_dump()
+    """Everything, defaults and the changes of the scale filled in: kept beside the results for the report.
+
+    Of the data folder only its name: where it lies on this machine is no part of a report.
+    """
+    content = reproduction.model_dump()
+    if content["data"]["folder"]:
+        content["data"]["folder"] = Path(content["data"]["folder"]).name
+    return content

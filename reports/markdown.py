@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
 SECTIONS = (
     ("leaderboard", "All variants side by side"), ("gates", "Gates"), ("speed", "Speed"), ("servers", "Servers"),
-    ("support", "Added to the engine"), ("further_speed", "Further figures of speed"), ("acceptance", "Acceptance"),
+    ("support", "Added to the engine"), ("further_speed", "Further figures of speed"),
+    ("lengths", "What a step costs, by draft length"), ("acceptance", "Acceptance"),
     ("further_acceptance", "Further figures of acceptance"), ("further_sampling", "At a temperature above 0"),
     ("accuracy", "Accuracy"), ("parity", "From validation to serving"), ("training", "Training"), ("data", "Prompts"),
     ("capture", "Captured replies"), ("costs", "What each step took"),

@@ -154,6 +154,7 @@ def _tables(run: Run, results: Results, gates: list[Gate], marks: dict[str, str]
         origins.provenance,
     ):
         made[of_run.__name__] = of_run(run)
+    made["lengths"] = tables.lengths(results)
     made |= {f"further_{section}": tables.further(results, section) for section in FURTHER}
     return {name: table for name, table in made.items() if table.rows}
 

@@ -9,7 +9,7 @@ from reports.collect import BASE, Run
 from reports.gates import MET, Gate
 from reports.names import benchmark_label, variant_label
 from reports.rows import LATENCY_FIELDS, Results
-from reports.wording import count, described, duration, place, written
+from reports.wording import count, described, duration, parse, place, written
 
 
 def _levels(run: Run) -> list[str]:
@@ -150,6 +150,28 @@ def speed(run: Run, results: Results) -> Table:
             tone = "missed" if load.failures else ""
             failed = Cell(f"{load.failures} of {load.requests}", sort=load.failure_share, tone=tone)
             table.rows.append([Cell(level, sort=int(level)), name(variant), *cells, failed])
+    return table
+
+
+STEP_COLUMNS = {"step_ms": "whole", "verify_ms": "verification", "draft_ms": "drafting"}
+TOKEN_COLUMNS = {"break_even_length": "break-even", "expected_length": "expected", "step_length": "served"}
+SPEEDUP_COLUMNS = {"predicted_speedup": "predicted", "sweep_speedup": "measured"}
+
+
+def lengths(results: Results) -> Table:
+    """What a step costs and yields at each draft length: as served, or on the line through those that were."""
+    columns = texts("Variant", "Load") + numbers("Draft tokens") + numbers(*STEP_COLUMNS.values(), group="Step, ms")
+    columns += numbers(*TOKEN_COLUMNS.values(), group="Tokens per step")
+    columns += numbers(*SPEEDUP_COLUMNS.values(), group="Speed-up")
+    table = Table("lengths-table", "Cost and yield of a step by draft length", columns)
+    for row in (row for row in results.rows if row.base == "step_ms"):
+        tokens = parse(row.metric).at
+        cells = [
+            figure(results.get(row.variant, f"{metric}_k{tokens:g}", row.benchmark))
+            for metric in (*STEP_COLUMNS, *TOKEN_COLUMNS, *SPEEDUP_COLUMNS)
+        ]
+        told = [name(row.variant), Cell(benchmark_label(row.benchmark)), plain(tokens)]
+        table.rows.append([*told, *cells])
     return table
 
 
