@@ -86,13 +86,16 @@ class Run:
                 stdout=out, stderr=subprocess.STDOUT, start_new_session=True,
             )  # fmt: skip
 
-    def wait_for(self, logs: list[str]) -> str | None:
-        """The first of these logs that this run began; None if it ended before."""
-        while self.process.poll() is None:
-            for log in logs:
-                path = self.root / log
-                if path.exists() and path.stat().st_mtime_ns >= self.since_ns:
-                    return log
+    def begun(self, logs: set[str]) -> set[str]:
+        """Those of these logs that this run began."""
+        return {log for log in logs if (path := self.root / log).exists() and path.stat().st_mtime_ns >= self.since_ns}
+
+    def wait_for(self, logs: set[str], most_s: float = RUN_S) -> str | None:
+        """A log of these that this run began; None if it ended before that, or after `most_s` seconds."""
+        limit = time.monotonic() + most_s
+        while self.process.poll() is None and time.monotonic() < limit:
+            if found := self.begun(logs):
+                return found.pop()
             time.sleep(0.05)
         return None
 
@@ -114,18 +117,19 @@ class Run:
 def run_with_kills(root: Path, target: str, jobs: list[Job], kills: int, draw: random.Random) -> Killed:
     """Kill a run `kills` times, each time in a job drawn from `jobs` (in their order) at a moment drawn from its time.
 
-    The last run goes to its end. A job may be drawn that another kill let finish: then the next one is hit.
+    A job may be drawn that another kill let finish: then a later one is hit. One that takes less time than it took
+    undisturbed is killed when the next one starts; so the last job, which has no next, is not drawn. The last run goes
+    to its end.
     """
-    told = Killed()
-    for at in sorted(draw.choices(range(len(jobs)), k=kills)):
+    told, seconds = Killed(), {job.log: job.seconds for job in jobs}
+    for at in sorted(draw.choices(range(len(jobs) - 1), k=kills)):
         before, run = finished(root), Run(root, target)
-        log = run.wait_for([job.log for job in jobs[at:]])
-        if log is None:
-            break
-        delay_s = draw.uniform(0, next(job.seconds for job in jobs if job.log == log))
-        time.sleep(delay_s)
+        log = run.wait_for({job.log for job in jobs[at:]})
+        began_s = time.monotonic()
+        run.wait_for(seconds.keys() - run.begun(set(seconds)), draw.uniform(0, seconds.get(log, 0.0)))
+        assert run.process.poll() is None, "the run ended before it was killed often enough"
         told.survivors += run.kill()
-        told.moments.append((log, round(delay_s, 1)))
+        told.moments.append((log, round(time.monotonic() - began_s, 1)))
         told.remade += _remade(root, before)
     before = finished(root)
     Run(root, target).finish()

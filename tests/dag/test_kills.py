@@ -33,7 +33,7 @@ RECIPE = {
     # One request at a time: another batch rounds otherwise, and other states train another draft.
     "capture": {"aux_layers": [1, 3, 5], "shard_rows": 8, "max_num_seqs": 1, "preflight_rows": 2},
     "training": {
-        "seed": 1, "epochs": 40, "tokens_per_step": 512, "learning_rate": 2e-3, "optimizer": "muon",
+        "seed": 1, "epochs": 12, "tokens_per_step": 512, "learning_rate": 2e-3, "optimizer": "muon",
         "compute_dtype": "float32", "checkpoint_minutes": 1e-3,
     },
     "algorithms": {"eagle3": {"speculative_tokens": 3, "draft_vocab_size": 96}},
