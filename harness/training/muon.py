@@ -10,44 +10,29 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch import Tensor, nn
+from torch import Tensor
 
-from harness.training.newton_schulz import Muon
+from harness.training import newton_schulz
+from harness.training.newton_schulz import length, orthogonal
 
 
-class SpreadMuon(torch.optim.Muon):
-    """`torch.optim.Muon` over matrices whose rows are spread, and so are the momenta."""
+class SpreadMuon(newton_schulz.Muon):
+    """`newton_schulz.Muon` over matrices whose rows are spread, and so are the momenta."""
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> None:  # type: ignore[override]
-        """One step, as `torch.optim.Muon` takes it."""
+        """Move every matrix that has a gradient."""
         for group in self.param_groups:
             matrices = [matrix for matrix in group["params"] if matrix.grad is not None]
             owners = _deal([matrix.shape for matrix in matrices], dist.get_world_size())
-            updates = [self._update(matrix, group) for matrix in matrices]
+            # Rounded before they travel: it is the first thing that `orthogonal` does, and halves the way.
+            spread: list[Any] = [self._update(matrix, group) for matrix in matrices]
+            updates = [update.to_local().to(newton_schulz.ROUNDED) for update in spread]
             mine = [_collect(update, len(m), owner) for update, m, owner in zip(updates, matrices, owners, strict=True)]
-            moves = [None if update is None else _orthogonal(update, group) for update in mine]
-            for matrix, move, owner in zip(matrices, moves, owners, strict=True):
-                rows = matrix.to_local()
-                rows.mul_(1 - group["lr"] * group["weight_decay"]).add_(_distribute(move, rows, len(matrix), owner))
-
-    def _update(self, matrix: Any, group: dict[str, Any]) -> Tensor:
-        """This process's rows of the gradient with momentum."""
-        state, gradient = self.state[matrix], matrix.grad
-        if "momentum_buffer" not in state:
-            state["momentum_buffer"] = torch.zeros_like(gradient)
-        momentum = state["momentum_buffer"].to_local()
-        momentum.lerp_(gradient.to_local(), 1 - group["momentum"])
-        return gradient.to_local().lerp(momentum, group["momentum"]) if group["nesterov"] else momentum
-
-
-def _orthogonal(update: Tensor, group: dict[str, Any]) -> Tensor:
-    """What Muon without momentum adds to a matrix whose gradient is `update`."""
-    moved = nn.Parameter(torch.zeros_like(update))
-    moved.grad = update
-    kept = {name: group[name] for name in ("lr", "ns_coefficients", "eps", "ns_steps", "adjust_lr_fn")}
-    Muon([moved], weight_decay=0.0, momentum=0.0, nesterov=False, **kept).step()
-    return moved.detach()
+            moves = [None if update is None else orthogonal(update, group) for update in mine]
+            for matrix, update, move, owner in zip(matrices, updates, moves, owners, strict=True):
+                rows = matrix.to_local().mul_(1 - group["lr"] * group["weight_decay"])
+                rows.add_(_distribute(move, update, len(matrix), owner), alpha=-length(matrix, group))
 
 
 def _deal(shapes: Sequence[Sequence[int]], size: int) -> list[int]:

@@ -14,6 +14,7 @@ from torch import Tensor
 
 STRIP_ROWS = 192  # of a product on a CPU: fewer would not keep its units busy
 RMS = 0.2  # of an update, as large as AdamW's (arXiv 2502.16982)
+ROUNDED = torch.bfloat16  # what matrices are made orthogonal in
 
 
 class Muon(torch.optim.Muon):
@@ -26,8 +27,7 @@ class Muon(torch.optim.Muon):
             for matrix in group["params"]:
                 if matrix.grad is not None:
                     matrix.mul_(1 - group["lr"] * group["weight_decay"])
-                    size = group["lr"] * RMS * math.sqrt(max(matrix.shape))
-                    matrix.add_(orthogonal(self._update(matrix, group), group), alpha=-size)
+                    matrix.add_(orthogonal(self._update(matrix, group), group), alpha=-length(matrix, group))
 
     def _update(self, matrix: Any, group: dict[str, Any]) -> Tensor:
         """The gradient with momentum."""
@@ -38,11 +38,16 @@ class Muon(torch.optim.Muon):
         return matrix.grad.lerp(momentum, group["momentum"]) if group["nesterov"] else momentum
 
 
+def length(matrix: Tensor, group: dict[str, Any]) -> float:
+    """What the singular values of a step are."""
+    return group["lr"] * RMS * math.sqrt(max(matrix.shape))
+
+
 def orthogonal(matrix: Tensor, group: dict[str, Any]) -> Tensor:
     """The matrix with its singular values near 1, bfloat16: Newton-Schulz steps with the group's coefficients."""
     a, b, c = group["ns_coefficients"]
     tall = matrix.shape[0] > matrix.shape[1]
-    x_MK = (matrix.T if tall else matrix).to(torch.bfloat16, memory_format=torch.contiguous_format)
+    x_MK = (matrix.T if tall else matrix).to(ROUNDED, memory_format=torch.contiguous_format)
     x_MK = x_MK / x_MK.norm().clamp(min=group["eps"])
     for _ in range(group["ns_steps"]):
         gram_MM = _symmetric(x_MK)

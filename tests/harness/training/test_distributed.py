@@ -131,7 +131,8 @@ def run(place, words):
 
 @pytest.mark.slow
 def test_the_launched_processes_leave_the_files_of_one(place):
-    done = run(place, launched("launched"))
+    settings = SETTINGS | {"training": TRAINING | {"optimizer": "muon", "compute_dtype": "bfloat16"}}
+    done = run(place, launched("launched", settings))
     assert done.returncode == 0, done.stderr
     assert done.stderr.count("written; acceptance length") == 1, "one of them speaks"
     summary = json.loads((place / "launched/state/summary.json").read_text())

@@ -14,7 +14,7 @@ from safetensors.torch import save_file
 
 import algorithms
 from harness.files import write_json
-from harness.training import state
+from harness.training import newton_schulz, state
 from harness.training.__main__ import _prepare
 from harness.training.distributed import World, gathered, joined
 from harness.training.loop import Run, resume, train
@@ -51,9 +51,9 @@ def prepared(place: Path, state: Path, kind, world: World, **training) -> Run:
 @contextmanager
 def precise() -> Iterator[None]:
     """Muon rounds to bfloat16 and gives every direction of an update the same length: rounding becomes a direction."""
-    rounding, torch.Tensor.bfloat16 = torch.Tensor.bfloat16, torch.Tensor.float
+    rounded, newton_schulz.ROUNDED = newton_schulz.ROUNDED, torch.float32
     yield
-    torch.Tensor.bfloat16 = rounding
+    newton_schulz.ROUNDED = rounded
 
 
 class Stopped(Exception):
