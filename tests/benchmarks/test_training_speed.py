@@ -17,7 +17,7 @@ from tests.harness.training.toy_training import AUX, make_store
 
 def turn(ours: tuple[int, float], upstream: tuple[int, float]) -> dict[str, dict[str, Any]]:
     return {
-        side: {"tokens": tokens, "seconds": seconds}
+        side: {"tokens": tokens, "seconds": seconds, "processor_seconds": 2 * seconds}
         for side, (tokens, seconds) in {"ours": ours, "upstream": upstream}.items()
     }
 
@@ -29,6 +29,7 @@ def test_speeds_are_pooled_over_turns_and_compared_turn_by_turn():
     assert found["ours"]["tokens_per_s"] == pytest.approx(500 / 15)
     assert found["upstream"]["tokens_per_s"] == pytest.approx(500 / 30)
     assert [found["speed_ratio"][key] for key in ("value", "low", "high")] == pytest.approx([2, 2, 2])
+    assert found["processor_ratio"] == pytest.approx(2)
     assert found["memory_ratio"] == 0.75 and found["upstream"]["peak_memory_bytes"] == 400
 
 
@@ -54,5 +55,7 @@ def test_at_toy_size_both_train_and_a_ratio_is_printed(place: Path):
         env=os.environ | {"PYTHONPATH": str(Path.cwd()), "CI": "1"}, check=False,
     )  # fmt: skip
     assert done.returncode in (0, 1), done.stderr
-    assert re.search(r"eagle3 +\d+ +\d+ +\d+\.\d\d \[\d+\.\d\d, \d+\.\d\d\] +\d+ +\d+ +\d\.\d\d", done.stdout)
+    assert re.search(
+        r"eagle3 +\d+ +\d+ +\d+\.\d\d \[\d+\.\d\d, \d+\.\d\d\] +\d+\.\d\d +\d+ +\d+ +\d\.\d\d", done.stdout
+    )
     assert (place / "found.json").exists()
