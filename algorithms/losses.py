@@ -11,7 +11,7 @@ C = candidates.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -218,32 +218,28 @@ def chunk_rows(head: Tensor) -> int:
     return max(CHUNK_ROWS_MIN, logits // head.shape[0])
 
 
-def _logits(parts: Sequence[Part], rows: Tensor) -> Tensor:
-    (hidden, head), *more = parts
-    logits = (hidden[rows] @ head.T).float()
-    for hidden, head in more:
-        logits += hidden[rows] @ head.T
-    return logits
-
-
 class _HeadLoss(torch.autograd.Function):
     """Weighted sum of row losses through the head, with all gradients made on the way."""
 
     @staticmethod
     def forward(ctx: Any, job: _Job, *flat: Tensor) -> tuple[Tensor, ...]:
-        parts = list(zip(flat[::2], flat[1::2], strict=True))
-        found = _Found.empty(flat[0], job)
-        wanted = ctx.needs_input_grad[1:]
+        # The sum of the parts' products is one product of all parts side by side.
+        widths = [head.shape[1] for head in flat[1::2]]
+        hidden_RW, head_DW = (s[0] if len(s) == 1 else torch.cat(s, dim=1) for s in (flat[::2], flat[1::2]))
+        sides = _Sides(hidden_RW, head_DW, widths)
+        found, wanted = _Found.empty(sides.hidden_RW, job), ctx.needs_input_grad[1:]
+        by_hidden_RW = torch.zeros_like(sides.hidden_RW) if any(wanted[::2]) else None
         # A head's gradient is a sum over all chunks: float32, whatever the head is.
-        kinds = [None, torch.float32] * len(parts)
-        gradients = [
-            torch.zeros_like(tensor, dtype=kind) if wants else None
-            for tensor, kind, wants in zip(flat, kinds, wanted, strict=True)
+        by_heads = [
+            torch.zeros_like(head, dtype=torch.float32) if wants else None
+            for head, wants in zip(flat[1::2], wanted[1::2], strict=True)
         ]
         # Rows of one target lie together, so that a chunk computes each of its targets once.
         for rows in job.target_R.argsort(stable=True).split(chunk_rows(flat[1])):
-            _score(rows, job, parts, found, gradients)
-        ctx.save_for_backward(*gradients)
+            _score(rows, job, sides, found, by_hidden_RW, by_heads)
+        by_parts = [None] * len(widths) if by_hidden_RW is None else by_hidden_RW.split(widths, dim=1)
+        gradients = [gradient for part in zip(by_parts, by_heads, strict=True) for gradient in part]
+        ctx.save_for_backward(*(g if wants else None for g, wants in zip(gradients, wanted, strict=True)))
         ctx.mark_non_differentiable(*found.tensors)
         return (found.loss_R * job.weight_R).sum(), *found.tensors
 
@@ -252,27 +248,38 @@ class _HeadLoss(torch.autograd.Function):
         return None, *(None if g is None else g * weighted_gradient for g in ctx.saved_tensors)
 
 
-def _score(rows: Tensor, job: _Job, parts: Sequence[Part], found: "_Found", gradients: list[Tensor | None]) -> None:
-    """One chunk; what it takes is free again before the next one starts."""
-    chunk = _Chunk(*job.targets.log_probabilities(job.target_R[rows]), _logits(parts, rows), job.candidates)
+class _Sides(NamedTuple):
+    """What the head reads, and the head: all parts side by side, each as wide as `widths` says."""
+
+    hidden_RW: Tensor
+    head_DW: Tensor
+    widths: list[int]
+
+
+def _score(
+    rows: Tensor,
+    job: _Job,
+    sides: _Sides,
+    found: "_Found",
+    by_hidden_RW: Tensor | None,
+    by_heads: Sequence[Tensor | None],
+) -> None:
+    """One chunk: keep what was found, add its derivatives. What it takes is free again before the next one starts."""
+    hidden_CW = sides.hidden_RW[rows]
+    logits_CD = (hidden_CW @ sides.head_DW.T).float()
+    chunk = _Chunk(*job.targets.log_probabilities(job.target_R[rows]), logits_CD, job.candidates)
     value, slope = _weighted(chunk, job.loss)
     found.keep(rows, chunk, value, job)
-    _add_gradients(gradients, parts, rows, slope.to(parts[0][1].dtype), job.weight_R[rows, None])
-
-
-def _add_gradients(
-    gradients: list[Tensor | None], parts: Sequence[Part], rows: Tensor, slope_RD: Tensor, weight_R1: Tensor
-) -> None:
-    """Add a chunk's derivatives by logits to those by hidden rows and heads, in place.
-
-    The weights are multiplied on the narrow side.
-    """
-    for number, (hidden, head) in enumerate(parts):
-        by_hidden, by_head = gradients[2 * number : 2 * number + 2]
-        if by_hidden is not None:
-            by_hidden[rows] = ((slope_RD @ head) * weight_R1).to(by_hidden.dtype)
+    # The weights are multiplied on the narrow side.
+    slope_CD, weight_C1 = slope.to(sides.head_DW.dtype), job.weight_R[rows, None]
+    if by_hidden_RW is not None:
+        by_hidden_RW[rows] = ((slope_CD @ sides.head_DW) * weight_C1).to(by_hidden_RW.dtype)
+    first = 0
+    for by_head, width in zip(by_heads, sides.widths, strict=True):
         if by_head is not None:
-            by_head += slope_RD.T @ (hidden[rows] * weight_R1).to(head.dtype)
+            read = hidden_CW[:, first : first + width] * weight_C1
+            by_head += slope_CD.T @ read.to(slope_CD.dtype)
+        first += width
 
 
 @dataclass

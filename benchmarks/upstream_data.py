@@ -8,7 +8,7 @@ packs of upstream's packing; `data.json` says how many rows and tokens that is.
 
 import argparse
 import random
-from bisect import bisect_left
+from bisect import bisect_right
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -48,7 +48,7 @@ def _in_order(rows: int, training: Training) -> tuple[list[int], int]:
 
 
 def choose_rows(lengths: Sequence[int], training: Training, steps: int) -> int:
-    """The least number of rows (the first of `lengths`) of which upstream makes `steps` packs or more.
+    """The largest number of rows (the first of `lengths`) of which upstream makes `steps` packs: all of them are full.
 
     Raises:
         UserError: all rows are too few.
@@ -59,11 +59,10 @@ def choose_rows(lengths: Sequence[int], training: Training, steps: int) -> int:
         return _packs([lengths[place] for place in order[:trained]], training.epochs)
 
     counts = range(2, len(lengths) + 1)
-    place = bisect_left(counts, steps, key=packs)
-    if place == len(counts):
-        most = packs(len(lengths))
+    place = bisect_right(counts, steps, key=packs)
+    if place == len(counts) and (most := packs(len(lengths))) < steps:
         raise UserError(f"--steps = {steps}: {training.epochs} passes over all rows are {most}. Fix: more --epochs")
-    return counts[place]
+    return counts[place - 1]
 
 
 def _write_ours(store: Store, documents: Sequence[Document], out: Path) -> Store:

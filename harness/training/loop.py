@@ -32,7 +32,7 @@ METRICS_FILE = "metrics.jsonl"
 DRAWS_PER_SEED = 1 << 32
 # Numbers of mallopt(3) in glibc.
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
-STEPS_BETWEEN_RELEASES = 16
+STEPS_BETWEEN_RELEASES = 4
 # Drafting at every position of a reply is dear: this many replies tell the length to a few hundredths.
 VALIDATION_ROWS_MAX = 32
 

@@ -40,3 +40,32 @@ def test_a_symmetric_product_is_computed_whole():
     plus = plus + plus.T
     torch.testing.assert_close(newton_schulz._symmetric(x), x @ x.T)
     torch.testing.assert_close(newton_schulz._symmetric(x, plus, 0.5, 2.0), 2 * x @ x.T + 0.5 * plus)
+
+
+GROUP = {"ns_coefficients": (3.4445, -4.775, 2.0315), "ns_steps": 5, "eps": 1e-7}
+
+
+def exact(matrix):
+    """The iteration as it is published, in float64."""
+    a, b, c = GROUP["ns_coefficients"]
+    tall = matrix.shape[0] > matrix.shape[1]
+    x = (matrix.T if tall else matrix).double()
+    x = x / x.norm()
+    for _ in range(GROUP["ns_steps"]):
+        gram = x @ x.T
+        x = a * x + (b * gram + c * gram @ gram) @ x
+    return x.T if tall else x
+
+
+@pytest.mark.parametrize("shape", [(64, 64), (64, 160), (160, 64), (200, 60)])
+def test_it_is_as_near_to_the_exact_iteration_as_torch_is(shape):
+    matrix = torch.randn(*shape, generator=torch.Generator().manual_seed(2))
+    theirs = torch.nn.Parameter(torch.zeros(*shape))
+    theirs.grad = matrix
+    torch.optim.Muon(
+        [theirs], lr=1.0, weight_decay=0.0, momentum=0.0, nesterov=False, adjust_lr_fn="match_rms_adamw"
+    ).step()
+    theirs_moved = -theirs.detach() / (newton_schulz.RMS * max(shape) ** 0.5)
+    wanted = exact(matrix)
+    errors = [(found.double() - wanted).norm() for found in (newton_schulz.orthogonal(matrix, GROUP), theirs_moved)]
+    assert errors[0] <= 1.2 * errors[1]
