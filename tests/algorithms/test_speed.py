@@ -14,7 +14,7 @@ from tests.algorithms.small import SETTINGS, assert_near, make_config, make_draf
 HEADS, GROUPS, SIZE = 4, 2, 8
 
 
-def step(algorithm, again):
+def step(algorithm, again, dtype):
     """(loss, gradients, bytes that the forward pass kept for the backward pass)."""
     settings = SETTINGS.get(algorithm, {}) | {"layers": 2}
     draft = make_draft(algorithm, **settings)
@@ -27,7 +27,8 @@ def step(algorithm, again):
         kept[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
         return tensor
 
-    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+    reduced = torch.autocast("cpu", torch.bfloat16, enabled=dtype == "bfloat16")
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor), reduced:
         loss = objective(pack([19, 23], [3, 5])).loss
     weights = {parameter.untyped_storage().data_ptr() for parameter in draft.parameters()}
     loss.backward()
@@ -35,9 +36,10 @@ def step(algorithm, again):
     return loss.detach(), gradients, sum(size for place, size in kept.items() if place not in weights)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("algorithm", algorithms.NAMES)
-def test_computing_activations_again_gives_the_same_gradients_and_keeps_less(algorithm):
-    (loss, gradients, kept), (loss_2, gradients_2, kept_2) = step(algorithm, False), step(algorithm, True)
+def test_computing_activations_again_gives_the_same_gradients_and_keeps_less(algorithm, dtype):
+    (loss, gradients, kept), (loss_2, gradients_2, kept_2) = (step(algorithm, again, dtype) for again in (False, True))
     assert torch.equal(loss, loss_2)
     assert all(torch.equal(a, b) for a, b in zip(gradients, gradients_2, strict=True))
     assert kept_2 < 0.7 * kept
