@@ -31,7 +31,7 @@ def test_a_right_sampler_fails_no_more_often_than_stated():
 
 @pytest.mark.slow
 def test_a_right_sampler_fails_once_in_a_thousand_runs_at_most():
-    runs = simulate(WORLD, None, 2000, replies=12)
+    runs = simulate(WORLD, None, 2000, replies=8)
     p_values = np.array([against_truth(draws, RATE).p_value for draws in runs])
     assert (p_values < RATE).sum() <= most(RATE, len(runs))
     assert (p_values < 0.05).mean() >= 0.01, "Bonferroni's bound must not make the test blind"
