@@ -10,6 +10,8 @@ CLUSTER ?=
 SMOKE ?=
 MINI ?=
 ARGS ?=
+# Two files of tests at a time, each on one core: most of a test's time is one process that starts.
+TEST = OMP_NUM_THREADS=1 $(RUN) -m pytest -n 2 --dist loadfile
 VENV := $(if $(filter cpu,$(BACKEND)),.venv,.venv-$(BACKEND))
 SCALE := $(if $(filter-out 0,$(SMOKE)),smoke,$(if $(filter-out 0,$(MINI)),mini,full))
 TARGET := reproduce_$(NAME)$(filter-out _full,_$(SCALE))
@@ -70,13 +72,13 @@ nightly: setup
 	$(RUN) -m snakemake --cores all --keep-going nightly $(ARGS)
 
 test: setup
-	$(RUN) -m pytest $(ARGS)
+	$(TEST) $(ARGS)
 
 test-slow: setup
-	$(RUN) -m pytest -m slow $(ARGS)
+	$(TEST) -m slow $(ARGS)
 
 test-all: setup
-	$(RUN) -m pytest -m 'not endurance' $(ARGS)
+	$(TEST) -m 'not endurance and not cluster' $(ARGS)
 
 # A real run in small, killed 20 times: about a quarter of an hour on 2 cores.
 test-kills: setup
