@@ -12,6 +12,7 @@ import torch
 import algorithms
 from algorithms.dflash.drafting import draft_block
 from algorithms.eagle3.drafting import draft_steps
+from algorithms.peagle.drafting import draft_steps as draft_side_by_side
 from harness.data.chat import load_tokenizer, prompt_token_ids
 from harness.data.images import decoded
 from harness.verifiers.weights import load_weights
@@ -23,8 +24,10 @@ from tests.vision import pictured, write_picture_verifier
 pytestmark = [pytest.mark.slow, needs_cpu_build]
 MAX_TOKENS = 24
 AUX = (1, 2, 3)
-LOOPS = {"eagle3": draft_steps, "dflash": draft_block}
-SETTINGS: dict[str, dict[str, Any]] = {"eagle3": {}, "dflash": {"mask_token_id": 300, "block_size": 4}}
+LOOPS = {"eagle3": draft_steps, "peagle": draft_side_by_side, "dflash": draft_block}
+SETTINGS: dict[str, dict[str, Any]] = {
+    "eagle3": {}, "peagle": {"mask_token_id": 300}, "dflash": {"mask_token_id": 300, "block_size": 4},
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
