@@ -90,6 +90,6 @@ def test_every_difference_is_a_fault_only_in_float32_one_at_a_time_on_a_cpu(run:
 
 
 def test_what_is_kept_for_the_report_says_the_name_of_the_data_folder_and_not_where_it_lies(run: Reproduction):
-    data = run.data.model_copy(update={"folder": "/home/somebody/sets"})
+    data = run.data.model_copy(update={"folder": "/home/someone/sets"})
     assert slices.whole(run.model_copy(update={"data": data}))["data"]["folder"] == "sets"
     assert slices.whole(run)["data"]["folder"] is None
