@@ -26,7 +26,8 @@ class Muon(torch.optim.Muon):
         for group in self.param_groups:
             for matrix in group["params"]:
                 if matrix.grad is not None:
-                    matrix.mul_(1 - group["lr"] * group["weight_decay"])
+                    if group["weight_decay"]:
+                        matrix.mul_(1 - group["lr"] * group["weight_decay"])
                     matrix.add_(orthogonal(self._update(matrix, group), group), alpha=-length(matrix, group))
 
     def _update(self, matrix: Any, group: dict[str, Any]) -> Tensor:
