@@ -65,7 +65,10 @@ class Cluster:
 
     @property
     def environment(self) -> dict[str, str]:
-        return {"SLURM_CONF": str(self.folder / "slurm.conf"), "PATH": f"{self.folder}/bin:{PATH}"}
+        return {
+            "SLURM_CONF": str(self.folder / "slurm.conf"), "PATH": f"{self.folder}/bin:{PATH}",
+            "SPECPROOF_GPU_LOCKS": str(self.folder / "locks"),
+        }  # fmt: skip
 
     def call(self, *words: str) -> str:
         """Output of one of SLURM's programs."""
