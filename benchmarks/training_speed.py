@@ -86,7 +86,7 @@ def _row(name: str, found: dict[str, Any]) -> str:
     speeds = "".join(f"{side['tokens_per_s']:9.0f}" for side in sides)
     peaks = "".join(f"{side['peak_memory_bytes'] / 2**20:9.0f}" for side in sides)
     times = f"{speed['value']:.2f} [{speed['low']:.2f}, {speed['high']:.2f}]"
-    return f"{name:10}{speeds}{times:>20}{found['processor_ratio']:11.2f}{peaks}{found['memory_ratio']:8.2f}"
+    return f"{name:10}{speeds}{times:>26}{found['processor_ratio']:11.2f}{peaks}{found['memory_ratio']:8.2f}"
 
 
 def _arguments() -> argparse.Namespace:
@@ -124,8 +124,8 @@ def main() -> int:
     found = {}
     try:
         trainers, knobs = _trainers(arguments, work)
-        print(f"{'':10}{'tokens/s':>18}{'':20}{'processor':>11}{'peak MiB':>18}\n{'algorithm':10}{'ours':>9}"
-              f"{'upstream':>9}{'ratio [95 %]':>20}{'time ratio':>11}{'ours':>9}{'upstream':>9}{'ratio':>8}",
+        print(f"{'':10}{'tokens/s':>18}{'':26}{'processor':>11}{'peak MiB':>18}\n{'algorithm':10}{'ours':>9}"
+              f"{'upstream':>9}{'ratio [95 %]':>26}{'time ratio':>11}{'ours':>9}{'upstream':>9}{'ratio':>8}",
               flush=True)  # fmt: skip
         for name in arguments.algorithms:
             log(f"{name}: both trainers start")
