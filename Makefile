@@ -80,7 +80,7 @@ test-slow: setup
 test-all: setup
 	$(TEST) -m 'not endurance and not cluster' $(ARGS)
 
-# A real run in small, killed 20 times: about a quarter of an hour on 2 cores.
+# Runs in small, each killed 20 times: around a training, then with servers. Takes many minutes.
 test-kills: setup
 	$(RUN) -m pytest -m endurance tests/dag/test_kills.py -s $(ARGS)
 

@@ -175,7 +175,7 @@ def test_a_run_killed_at_random_moments_makes_every_file_once_and_leaves_nothing
 ):
     jobs = jobs_of(finished_toy.root, TARGET.removeprefix("reproduce_"))
     toy = make_toy(tmp_path)
-    told = run_with_kills(toy.root, TARGET, jobs, 3, random.Random(4))
+    told = run_with_kills(toy.root, TARGET, jobs, 2, random.Random(4))
     assert (told.remade, told.survivors, leftovers(toy.root)) == ([], [], [])
     made = {name for name in finished_toy.files() if name.startswith(("results/", "models/"))}
     assert made == {name for name in toy.files() if name.startswith(("results/", "models/"))}
