@@ -23,10 +23,11 @@ own_python_first()
 
 # A step whose speed is measured, or that fills the cores anyway, has the machine alone. The profile has 2 of `timed`.
 ALONE = 2
-# Steps that read results and think: two of them may share the machine, but with no step of the first kind. They wait
-# until those are through: variants are then timed close to each other, and no core is idle beside a single one.
+# Steps that read results and think: two of them may share the machine, but with no step of the first kind.
 SHARED = 1
-FIRST = 1
+# First what makes drafts, then every server one after another, then the thinking: variants are timed close to each
+# other, and no core is idle beside a single comparison.
+FIRST, THEN = 2, 1
 
 try:
     if config:

@@ -17,7 +17,7 @@ rule measure:
         "logs/{target}/measure/{variant}.log",
     benchmark:
         "results/{target}/benchmarks/measure/{variant}.tsv"
-    priority: FIRST
+    priority: THEN
     threads: all_cores
     resources:
         timed=ALONE,
@@ -145,7 +145,7 @@ rule sweep:
         "results/{target}/benchmarks/sweep/{variant}_k{draft_tokens}.tsv"
     wildcard_constraints:
         draft_tokens="[0-9]+",
-    priority: FIRST
+    priority: THEN
     threads: all_cores
     resources:
         timed=ALONE,
@@ -177,7 +177,7 @@ rule verification:
         "logs/{target}/verification.log",
     benchmark:
         "results/{target}/benchmarks/verification.tsv"
-    priority: FIRST
+    priority: THEN
     threads: all_cores
     resources:
         timed=ALONE,

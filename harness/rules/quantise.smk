@@ -39,6 +39,7 @@ rule redirect:
         "logs/{target}/redirect/{variant}.log",
     benchmark:
         "results/{target}/benchmarks/redirect/{variant}.tsv"
+    priority: FIRST
     resources:
         timed=SHARED,
         mem_mb=2000,

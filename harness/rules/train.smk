@@ -52,6 +52,7 @@ rule lint:
         "logs/{target}/lint/{algorithm}.log",
     benchmark:
         "results/{target}/benchmarks/lint/{algorithm}.tsv"
+    priority: FIRST
     resources:
         timed=SHARED,
         mem_mb=4000,

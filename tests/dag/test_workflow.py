@@ -88,6 +88,13 @@ def test_a_timed_step_had_the_machine_alone_although_there_were_cores(finished_t
         )
 
 
+def test_servers_are_timed_one_after_another_between_training_and_comparing(finished_toy: Toy):
+    order = [row["step"] for row in sorted(finished_toy.ran(), key=lambda row: row["started"])]
+    timed = [place for place, step in enumerate(order) if step == "measure"]
+    assert timed == list(range(timed[0], timed[-1] + 1))
+    assert order.index("training") < timed[0] and order.index("lint") < timed[0]
+
+
 def test_every_step_leaves_its_log_and_its_benchmark(finished_toy: Toy):
     root = finished_toy.root
     logs = {str(path.relative_to(root / "logs")) for path in (root / "logs").rglob("*.log")}
