@@ -37,7 +37,7 @@ def test_our_memory_stays_flat_as_the_vocabulary_grows_and_eager_memory_does_not
         [sys.executable, "-m", "benchmarks.loss_kernels", *sizes], capture_output=True, text=True, timeout=60,
         env=os.environ | {"OMP_NUM_THREADS": "1"}, check=False,
     )  # fmt: skip
-    # At this size pages of 2 MiB and caches weigh as much as tensors, so the verdict of the exit code is left to full size.
+    # At this size pages of 2 MiB weigh as much as tensors: the verdict of the exit code is left to full size.
     assert done.returncode in (0, 1) and not done.stderr, done.stdout + done.stderr
     row = next(line.split() for line in done.stdout.splitlines() if line.startswith("vocabulary x4"))
     chunked, eager = (float(cell) for cell in row[-2:])
