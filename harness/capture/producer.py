@@ -38,14 +38,15 @@ def main() -> None:
     from harness.progress import log
 
     settings = parse_settings(arguments.settings, CaptureSettings)
-    store, packs = Store(arguments.replies), json.loads(arguments.packs.read_text())
+    store, parent = Store(arguments.replies), arguments.parent
+    packs = json.loads(arguments.packs.read_text())
     longest = max(len(store[row].token_ids) for _, rows in packs for row in rows)
     together = min(settings.capture.max_num_seqs, max(len(rows) for _, rows in packs))
     size = EngineSize(longest, longest + 1, together, settings.tensor_parallel_size)
     with running_engine(settings, arguments.verifier, size, layers_of(store), arguments.packs.parent) as engine:
         log(f"engine ready, {len(packs)} packs to make")
         # Asked for the case that the training ended before `die_with_parent` was called.
-    produce(store, engine, settings, arguments.out, packs, arguments.ahead, lambda: os.getppid() == arguments.parent)
+        produce(store, engine, settings, arguments.out, packs, arguments.ahead, lambda: os.getppid() == parent)
 
 
 if __name__ == "__main__":

@@ -3,9 +3,11 @@
 The reference stands in for the engine and writes the packs from a thread.
 """
 
+import os
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,6 +15,7 @@ from typing import Any
 import pytest
 import torch
 
+from harness.capture import producer as producer_command
 from harness.capture.live import PACKS_AHEAD, LiveStore, engine_devices, open_store
 from harness.capture.packs import produce
 from harness.capture.run import capture
@@ -255,3 +258,33 @@ def test_the_engine_takes_the_last_gpus_and_leaves_one_to_the_training() -> None
         UserError, match=r"takes 2 GPUs beside the training's, but this job may use 4, 5. Fix: give it 3"
     ):
         engine_devices(["4", "5"], 2)
+
+
+def test_the_engine_beside_a_training_runs_until_its_packs_are_made(
+    tmp_path: Path, verifier: Path, engine: Reference, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, given = replies(tmp_path, verifier, "online")
+    packs, running = tmp_path / "packs.json", []
+    (tmp_path / "packs").mkdir()
+    packs.write_text("[[0, [2, 0]], [1, [1]]]")
+
+    @contextmanager
+    def until_the_end(*_: Any) -> Iterator[Any]:
+        running.append(True)
+        yield SimpleNamespace(write=written)
+        running.clear()
+
+    def written(prompts: Any, *_: Any) -> Iterator[Any]:
+        assert running, "the engine was stopped before its packs were made"
+        for prompt in prompts:
+            yield SimpleNamespace(prompt=prompt, states=engine.states(prompt.token_ids, LAYER_IDS)[0])
+
+    for name in ("ensure_environment", "die_with_parent"):
+        monkeypatch.setattr(f"harness.capture.producer.{name}", lambda: None)
+    monkeypatch.setattr("harness.capture.engines.running_engine", until_the_end)
+    options = {"settings": given.model_dump_json(), "verifier": verifier, "replies": folder, "packs": packs,
+               "out": tmp_path / "packs", "parent": os.getppid()}  # fmt: skip
+    words = [word for name, value in options.items() for word in (f"--{name}", str(value))]
+    monkeypatch.setattr("sys.argv", ["producer", *words])
+    producer_command.main()
+    assert len(packs_in(tmp_path / "packs")) == 2 and not running
