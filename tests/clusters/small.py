@@ -2,6 +2,7 @@
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 from tests.dag.conftest import Toy, make_toy
 
@@ -26,3 +27,12 @@ def to_capture_again(toy: Toy) -> Path:
     for name in ("manifest.json", "shard_1", "shard_2", "shard_3"):
         manifest.with_name(name).unlink(missing_ok=True)
     return manifest.parent
+
+
+def check_goes_on(toy: Toy, ran: int, first_shard: str, *profile: str, **options: Any) -> None:
+    """Run the capture once more: it ends well, keeps its first shard, and none of the `ran` steps before ran again."""
+    again = toy.snakemake(*profile, MANIFEST, **options)
+    assert again.returncode == 0, again.stdout[-4000:]
+    kept = (toy.root / MANIFEST).with_name("shard_0").read_text()
+    assert kept == first_shard, "a finished shard was made again"
+    assert [row["step"] for row in toy.ran()[ran:]] == ["capture"], "finished steps ran again"

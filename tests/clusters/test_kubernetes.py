@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.clusters.small import MANIFEST, to_capture_again, two_drafts
+from tests.clusters.small import MANIFEST, check_goes_on, to_capture_again, two_drafts
 from tests.dag.conftest import TARGET, Toy
 
 pytestmark = [
@@ -103,7 +103,4 @@ def test_a_deleted_job_fails_its_step_and_the_next_run_goes_on_where_it_was(clus
         run.kill()
         run.communicate()
     assert run.returncode != 0 and "step capture failed" in told, told[-4000:]
-    again = toy.snakemake(*PROFILE, MANIFEST, limit_s=LIMIT_S, **cluster.environment)
-    assert again.returncode == 0, again.stdout[-4000:]
-    assert (shards / "shard_0").read_text() == written, "a finished shard was made again"
-    assert [row["step"] for row in toy.ran()[len(before) :]] == ["capture"], "finished steps ran again"
+    check_goes_on(toy, len(before), written, *PROFILE, limit_s=LIMIT_S, **cluster.environment)

@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from tests.clusters.one_node import Cluster, missing, one_node
-from tests.clusters.small import MANIFEST, to_capture_again, two_drafts
+from tests.clusters.small import MANIFEST, check_goes_on, to_capture_again, two_drafts
 from tests.dag.conftest import TARGET, Toy
 
 pytestmark = [
@@ -112,10 +112,7 @@ def test_a_killed_job_fails_its_step_and_the_next_run_goes_on_where_it_was(
         run.kill()
         run.communicate()
     assert run.returncode != 0 and "step capture failed" in told, told[-4000:]
-    again = toy.snakemake(*PROFILE, MANIFEST, limit_s=LIMIT_S, **cluster.environment)
-    assert again.returncode == 0, again.stdout[-4000:]
-    assert (shards / "shard_0").read_text() == written, "a finished shard was made again"
-    assert [row["step"] for row in toy.ran()[len(before) :]] == ["capture"], "finished steps ran again"
+    check_goes_on(toy, len(before), written, *PROFILE, limit_s=LIMIT_S, **cluster.environment)
 
 
 def test_ctrl_c_ends_the_jobs_of_the_run(cluster: Cluster, finished: Toy):
