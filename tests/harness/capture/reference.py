@@ -1,7 +1,8 @@
 """Replies and hidden states of a toy verifier by transformers, one token at a time: what the engine must reproduce."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -48,3 +49,15 @@ class Reference:
                 token_ids.append(int(logits[-1].argmax()))
             self.answered.append(prompt.id)
             yield Written(prompt, token_ids, "stop" if token_ids[-1] == TURN_END_ID else "length", states)
+
+
+def stopped_after(count: int, write: Callable[..., Iterator[Written]]) -> Callable[..., Iterator[Written]]:
+    """`write`, stopped as by Ctrl-C when `count` replies are out."""
+
+    def stopped(*arguments: Any) -> Iterator[Written]:
+        for number, written in enumerate(write(*arguments)):
+            if number == count:
+                raise KeyboardInterrupt
+            yield written
+
+    return stopped

@@ -14,7 +14,7 @@ from harness.capture.store import MANIFEST, Store
 from harness.errors import UserError
 from harness.sections.training import Capture
 from tests.harness.capture.made import settings, write_prompts
-from tests.harness.capture.reference import AUX_LAYERS, Reference
+from tests.harness.capture.reference import AUX_LAYERS, Reference, stopped_after
 
 JOBS = 3
 CUT = Capture(aux_layers=AUX_LAYERS, shard_rows=2, max_num_seqs=4, jobs=JOBS)
@@ -56,16 +56,8 @@ def test_a_killed_job_goes_on_by_itself_and_disturbs_no_other(
 ) -> None:
     place(CUT, 1)
     others = {path: path.stat().st_mtime_ns for path in (place.folder / job_folder(1)).iterdir()}
-    write = engine.write
-
-    def stopped(*arguments: Any) -> Any:
-        for count, written in enumerate(write(*arguments)):
-            if count == 3:
-                raise KeyboardInterrupt
-            yield written
-
     with monkeypatch.context() as killed:
-        killed.setattr(engine, "write", stopped)
+        killed.setattr(engine, "write", stopped_after(3, engine.write))
         with pytest.raises(KeyboardInterrupt):
             place(CUT, 0)
     place(CUT, 2)

@@ -18,7 +18,7 @@ from harness.files import write_jsonl
 from harness.sections.data import Reply
 from harness.sections.training import Capture
 from tests.harness.capture.made import TEXTS, settings, write_prompts
-from tests.harness.capture.reference import AUX_LAYERS, LAYER_IDS, LAYERS, Reference
+from tests.harness.capture.reference import AUX_LAYERS, LAYER_IDS, LAYERS, Reference, stopped_after
 
 
 def test_the_store_holds_every_reply_with_the_states_of_its_own_tokens(
@@ -53,16 +53,8 @@ def test_a_run_that_is_stopped_goes_on_without_asking_again(
     tmp_path: Path, verifier: Path, engine: Reference, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     prompts, folder = write_prompts(tmp_path / "train.jsonl"), tmp_path / "capture"
-    write = engine.write
-
-    def stopped(*arguments: Any) -> Any:
-        for count, written in enumerate(write(*arguments)):
-            if count == 5:
-                raise KeyboardInterrupt
-            yield written
-
     with monkeypatch.context() as first:
-        first.setattr(engine, "write", stopped)
+        first.setattr(engine, "write", stopped_after(5, engine.write))
         with pytest.raises(KeyboardInterrupt):
             capture(settings(), verifier, prompts, folder)
     assert [path.name for path in folder.glob("shard*")] == [shard_name(0)]
