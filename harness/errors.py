@@ -12,7 +12,7 @@ from typing import NoReturn
 from harness.interrupts import INTERRUPTED_EXIT_CODE, SAID, hand_over
 
 USER_ERROR_EXIT_CODE = 2
-TEMPORARY = re.compile(r"\.([^/]+)\.\d+\.partial$")  # as harness.files names what is not whole yet
+TEMPORARY = re.compile(r"\.([^/]+)\.[0-9A-Za-z]*-\d+\.partial$")  # as harness.files names what is not whole yet
 # What the system refuses, and the fix. Inputs end here and, where no writer of ours says more, outputs.
 REFUSED = {
     errno.ENOTDIR: "give a folder where a folder is asked for",

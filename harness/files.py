@@ -8,7 +8,9 @@ import glob
 import hashlib
 import json
 import os
+import re
 import shutil
+import socket
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -33,13 +35,15 @@ def _making(path: Path) -> Iterator[None]:
 
 
 def _temporary_name(path: Path) -> Path:
-    """A name of this process beside `path`; what dead processes left under such names is removed."""
+    """A name of this process beside `path`; what dead processes of this machine left under such names is removed."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    for left in path.parent.glob(f".{glob.escape(path.name)}.*.partial"):
-        owner = left.name.split(".")[-2]
+    # Several machines may write into one folder, and a process of another one is not to be seen from here.
+    machine = re.sub(r"[^0-9A-Za-z]", "", socket.gethostname())
+    for left in path.parent.glob(f".{glob.escape(path.name)}.{machine}-*.partial"):
+        owner = left.name.removesuffix(".partial").rpartition("-")[2]
         if owner.isdigit() and not Path(f"/proc/{owner}").exists():
             shutil.rmtree(left) if left.is_dir() else left.unlink(missing_ok=True)
-    return path.with_name(f".{path.name}.{os.getpid()}.partial")
+    return path.with_name(f".{path.name}.{machine}-{os.getpid()}.partial")
 
 
 @contextmanager

@@ -126,11 +126,15 @@ class _Planner:
         seconds = max(self._writing_s(), costs.write_s(self.machine, written)) + self.machine.start_s
         return Step("capture", "", self.tokens, seconds / HOUR_S, self.engine_devices, disk, memory)
 
-    def train(self, name: str, processes: int) -> Step:
+    def _trainers(self) -> int:
+        """Devices that train one draft: processes on CPU cores share one machine."""
+        return self.run.training.processes if self.machine.gpu else 1
+
+    def train(self, name: str) -> Step:
         """All steps of one draft; where an engine gives the states meanwhile, that may be slower."""
         knobs = algorithms.config_class(name).model_validate(self.run.algorithms[name])
         training, pack = self.run.training, self._pack()
-        devices = processes if self.machine.gpu else 1  # processes on CPU cores share one machine
+        devices = self._trainers()
         work = knobs.work(self._sizes(), pack)
         seen = self.tokens * (1 - training.validation_share) * training.epochs
         seconds = seen / pack.tokens * costs.training_step_s(work, self.machine, devices, training.optimizer == "muon")
@@ -160,7 +164,7 @@ class _Planner:
         """One server and its checks, at the speed of no speculation: an upper bound where drafting pays."""
         evaluate = self.run.evaluate
         rows_of = {source.name: source.rows for source in self.run.data.heldout}
-        held_out = sum(rows_of.values())
+        held_out = sum(min(rows, evaluate.acceptance.limit or rows) for rows in rows_of.values())
         problems = sum(min(evaluate.accuracy.limit, rows_of[task]) for task in evaluate.accuracy.tasks)
         loads = [
             (held_out, evaluate.acceptance.max_new_tokens, evaluate.acceptance.concurrency),
@@ -181,21 +185,22 @@ class _Planner:
         return Step("measure", variant, tokens, seconds / HOUR_S, self.engine_devices, 0.0, memory)
 
     def modes(self, slowest: Step) -> Iterator[Mode]:
-        """Offline, online and hybrid capture with the training of the slowest draft, on one device."""
+        """Offline, online and hybrid capture with the training of the slowest draft."""
         devices, epochs = self.engine_devices, self.run.training.epochs
+        trainers = self._trainers()
         start, forward = self.machine.start_s / HOUR_S, self._again_s() / HOUR_S
         drafts = len(self.run.algorithms)
         offline, online, hybrid = (self.capture(mode) for mode in ("offline", "online", "hybrid"))
         wall = offline.hours + slowest.hours
-        yield Mode("offline", offline.disk_bytes, offline.hours * devices, wall, devices)
+        yield Mode("offline", offline.disk_bytes, offline.hours * devices, wall, max(devices, trainers))
         # Replies are written once; every epoch of every draft asks the verifier for its states again.
         asked = online.hours + (forward * epochs + start) * drafts
         wall = online.hours + max(slowest.hours, forward * epochs + start)
-        yield Mode("online", online.disk_bytes, asked * devices, wall, devices + 1)
+        yield Mode("online", online.disk_bytes, asked * devices, wall, devices + trainers)
         # The first epoch of the first draft keeps them; all others read them.
         first, rest = slowest.hours / epochs, slowest.hours * (epochs - 1) / epochs
         wall = hybrid.hours + max(forward + start, first) + rest
-        yield Mode("hybrid", hybrid.disk_bytes, (hybrid.hours + forward + start) * devices, wall, devices + 1)
+        yield Mode("hybrid", hybrid.disk_bytes, (hybrid.hours + forward + start) * devices, wall, devices + trainers)
 
 
 def plan_of(run: Reproduction) -> Planned:
@@ -210,11 +215,11 @@ def plan_of(run: Reproduction) -> Planned:
             "Fix: add the section, with the sizes of the verifier and mean lengths"
         )
     planner = _Planner(run, run.plan)
-    trained = [planner.train(name, run.training.processes) for name in run.algorithms]
+    trained = [planner.train(name) for name in run.algorithms]
     measured = [planner.measure(variant) for variant in run.variants]
     steps = [planner.verifier(), planner.capture(run.capture.mode), *trained, *measured]
     slowest = max(trained, key=lambda step: step.hours)
-    return Planned(steps, list(planner.modes(planner.train(slowest.of, 1))))
+    return Planned(steps, list(planner.modes(slowest)))
 
 
 def planned_minutes(run: Reproduction, step: str, least: int, of: str = "") -> int:

@@ -142,8 +142,8 @@ def _start(pairs: Sequence[tuple[Row, Row]], chosen: OutputMatch | None) -> dict
         return None
     starts = [
         row["token_ids"][: chosen.first_tokens] == other["token_ids"][: chosen.first_tokens]
-        for row, other in pairs
-        if row["source"] in chosen.sources
+        for source in chosen.sources
+        for row, other in [pair for pair in pairs if pair[0]["source"] == source][: chosen.limit]
     ]
     if not starts:
         return {"not_run": f"no replies to {' or '.join(chosen.sources)}"}

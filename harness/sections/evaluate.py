@@ -34,6 +34,7 @@ class OutputMatch(Strict):
 
     sources: list[SourceName] = Field(min_length=1, description="list held-out sources")
     first_tokens: int = Field(ge=1, description="compare this many tokens of each reply")
+    limit: int | None = Field(None, ge=1, description="compare at most so many replies of each source, or null")
 
 
 class Latency(Strict):

@@ -225,6 +225,12 @@ def _validate(run: Run, record: bool = True) -> Walk:
     with _precision(run), gathered(run.draft):
         part = estimate(run.draft, run.algorithm.propose, run.store, rows, run.num_draft_tokens, world.device)
     drafts, *accepted = (int(count) for count in world.sum([part.drafts, *part.accepted_per_position]))
+    if not drafts:
+        raise UserError(
+            f"training.validation_share = {run.training.validation_share:g}: none of the {len(run.validation_rows)} "
+            "replies held out is longer than one token, so nothing can be drafted. Fix: hold out more, or let "
+            "data.reply.max_new_tokens be larger"
+        )
     walk = Walk(drafts, accepted)
     figures = walk_metrics(walk)
     log(f"step {run.steps}: validation acceptance length {figures['acceptance_length_pooled']}, {walk.drafts} drafts")

@@ -45,9 +45,9 @@ def estimate(
     for row in rows:
         (document,) = store.documents([row])
         aux_states_SAH, _ = store.split_states(document)
-        prompt_length = int(document.loss_mask.long().argmax())
-        if prompt_length == len(document.token_ids):
+        if not document.loss_mask.any():
             continue  # the prefill gives the only token of the reply
+        prompt_length = int(document.loss_mask.long().argmax())
         read = (document.token_ids.to(device), aux_states_SAH.to(device))
         drafts_RK = propose(draft, *read, num_draft_tokens, first=prompt_length - 1).cpu()
         tokens = [*document.token_ids.tolist(), document.last_token]

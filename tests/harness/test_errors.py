@@ -45,7 +45,7 @@ def test_an_interruption_exits_130_and_says_that_work_is_kept(capsys: pytest.Cap
     ("refused", "wanted"),
     [
         (OSError(errno.EACCES, "Permission denied", "a/x"), "a/x: permission denied. Fix: allow access to it"),
-        (OSError(errno.EROFS, "Read-only file system", "a/.x.md.12.partial"), "a/x.md: read-only file system. Fix:"),
+        (OSError(errno.EROFS, "Read-only file system", "a/.x.md.b-12.partial"), "a/x.md: read-only file system. Fix:"),
         (
             NotADirectoryError(errno.ENOTDIR, "Not a directory", "README.md/x"),
             "README.md/x: not a directory. Fix: give",

@@ -76,10 +76,15 @@ def test_hashes_are_those_of_the_content(tmp_path: Path):
 
 
 def test_what_a_killed_writer_left_is_removed_and_a_living_one_is_left_alone(tmp_path: Path):
-    dead, alive = tmp_path / ".rows.jsonl.999999999.partial", tmp_path / ".rows.jsonl.1.partial"
-    dead.write_text("half"), alive.write_text("half")
+    with replacing(tmp_path / "rows.jsonl") as mine:
+        start = mine.name.removesuffix(f"{os.getpid()}.partial")
+    dead, alive, elsewhere = (
+        tmp_path / name for name in (f"{start}999999999.partial", f"{start}1.partial", ".rows.jsonl.b-99999999.partial")
+    )
+    for left in (dead, alive, elsewhere):
+        left.write_text("half")
     write_jsonl(tmp_path / "rows.jsonl", [{"a": 1}])
-    assert not dead.exists() and alive.exists()
+    assert not dead.exists() and alive.exists() and elsewhere.exists()
 
 
 def test_what_is_written_can_be_read_by_others(tmp_path: Path):

@@ -153,8 +153,8 @@ def test_the_modes_trade_disk_for_the_verifiers_time(name: str):
     assert modes["online"].verifier_device_hours > 0
     assert modes["hybrid"].disk_bytes == modes["offline"].disk_bytes
     assert modes["online"].verifier_device_hours > modes["hybrid"].verifier_device_hours
-    assert modes["hybrid"].wall_hours <= 1.02 * modes["offline"].wall_hours, "the engine's second start at most"
-    assert modes["online"].devices == modes["hybrid"].devices == modes["offline"].devices + 1
+    assert modes["hybrid"].wall_hours <= 1.05 * modes["offline"].wall_hours, "the engine starts again"
+    assert modes["online"].devices == modes["hybrid"].devices > modes["offline"].devices
 
 
 def test_the_limits_of_a_job_follow_from_the_plan_and_have_a_floor():

@@ -97,4 +97,5 @@ def test_the_gates_of_the_published_integration_test_are_asked_for(name: str, ac
     asked = run.evaluate.output_match
     assert asked is not None and asked.sources == ["repeat_word", "gsm8k_5shot"]
     rows = {source.name: source.rows for source in run.data.heldout}
-    assert sum(rows[name] for name in asked.sources) == 100 and run.evaluate.acceptance.limit is None
+    assert asked.limit == 50 and all(min(rows[name], run.evaluate.acceptance.limit) >= 50 for name in asked.sources)
+    assert rows["gsm8k_5shot"] == run.evaluate.accuracy.limit == 1319

@@ -130,6 +130,8 @@ def test_the_published_form_counts_the_first_tokens_of_the_named_sources_only():
     found = compare(base, variant, SETTINGS.model_copy(update={"output_match": asked}))["start"]
     assert (found["exact"], found["total"], found["first_tokens"]) == (1, 3, 2)
     assert found["exact_share"] == pytest.approx(1 / 3)
+    first = asked.model_copy(update={"limit": 1})
+    assert compare(base, variant, SETTINGS.model_copy(update={"output_match": first}))["start"]["total"] == 1
 
 
 def test_the_published_form_without_its_prompts_says_so():

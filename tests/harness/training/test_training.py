@@ -70,6 +70,17 @@ def test_validation_pools_the_steps_of_all_replies(tmp_path):
     assert walk.acceptance_length_pooled == 1 + 32 / 11
 
 
+def test_a_reply_of_one_token_has_no_step_of_validation(tmp_path):
+    """All that has states is its prompt, so its mask is empty; in the second reply the prompt is 5 tokens long."""
+
+    def all_wrong(draft, token_ids, aux_states, num_draft_tokens, first):
+        assert first == 4
+        return torch.full((len(token_ids) - first, num_draft_tokens), -1)
+
+    walk = estimate(torch.nn.Module(), all_wrong, make_store(tmp_path, lengths=(5, 12)), [0, 1], 3)
+    assert (walk.drafts, walk.accepted_per_position) == (7, [0, 0, 0])
+
+
 @pytest.mark.parametrize(("schedule", "halfway", "last"), [("cosine", 0.51, 0.0203), ("linear", 0.51, 0.0309)])
 def test_the_learning_rate_rises_then_falls_to_two_percent(schedule, halfway, last):
     training = Training(**TRAINING | {"warmup_share": 0.1, "schedule": schedule})
@@ -110,6 +121,17 @@ def test_a_folder_with_something_else_in_it_is_refused_before_training(place):
 def test_a_rate_that_diverges_ends_with_one_line(place):
     done = run(place, "diverged", SETTINGS | {"training": TRAINING | {"learning_rate": 1e30}})
     assert done.returncode == 2 and "training.learning_rate = 1e+30" in done.stderr and "Traceback" not in done.stderr
+
+
+def test_held_out_replies_of_one_token_end_with_one_line(tmp_path):
+    toy.write_verifier(tmp_path / "verifier")
+    store = make_store(tmp_path / "capture", tmp_path / "verifier")
+    _, held_out = split_rows(len(store), TRAINING["validation_share"], TRAINING["seed"])
+    lengths = [5 if row in held_out else 20 for row in range(len(store))]
+    make_store(tmp_path / "capture", tmp_path / "verifier", lengths)
+    done = run(tmp_path, "short")
+    assert done.returncode == 2 and "training.validation_share = 0.2: none" in done.stderr, done.stderr
+    assert "Traceback" not in done.stderr and not (tmp_path / "short/draft").exists()
 
 
 def test_a_training_goes_on_from_a_checkpoint_and_says_so(place):
