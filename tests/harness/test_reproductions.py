@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from harness.config import load_reproduction
-from harness.plan import size_text
+from harness.plan import size_text, time_text
 from harness.planning import plan_of
 from harness.recipes import REPRODUCTIONS, read_recipe, reproduction_names, scales_of
 from reports.collect import read_published
@@ -75,6 +75,10 @@ def test_the_cost_on_a_page_is_that_of_the_plan(name: str):
     (hours, disk) = re.findall(r"^\| all \| (\d+) GPU hours \| \| (.*) \|$", page, flags=re.MULTILINE)[0]
     assert float(hours) == pytest.approx(planned.device_hours, rel=0.05, abs=1), "write the page's table anew"
     assert disk == size_text(planned.disk_bytes)
+    trained = [step for step in planned.steps if step.name == "train"]
+    told = re.findall(r"^\| training `(\w+)` \| (.*) \| (\d+) \|", page, flags=re.MULTILINE)
+    assert told == [(step.of, time_text(step.hours), str(step.devices)) for step in trained]
+    assert f"; drafts train on {'one' if trained[0].devices == 1 else trained[0].devices} |" in page
     index = (REPRODUCTIONS / "README.md").read_text()
     assert re.search(rf"^\| \[{name}\]\({name}/README.md\) \|.*\| {hours} \| {disk} \|", index, flags=re.MULTILINE)
 
