@@ -133,7 +133,7 @@ def readme_table(results_csv: Path) -> str:
     results = Results(read_csv(results_csv))
     measured = [row for row in results.rows if row.value is not None]
     variants = list(dict.fromkeys(row.variant for row in measured))
-    lengths = list(dict.fromkeys(row.benchmark for row in measured if row.metric == "acceptance_length"))
+    lengths = results.measured("acceptance_length")
     tasks = list(dict.fromkeys(row.benchmark for row in measured if row.metric == "accuracy_flexible"))
     speed_at = next((row.benchmark for row in measured if row.metric == "tokens_per_s_c1"), "")
     columns = [Column("Variant", numeric=False), Column("Tokens/s, one request"), Column("Speed-up")]

