@@ -21,13 +21,16 @@ from algorithms.contract import VerifierWeights
 from algorithms.features import Teacher
 from harness.capture.store import Document
 from harness.errors import UserError
-from harness.verifiers.asking import Inputs, LayerStates, load_model
+from harness.verifiers.asking import Inputs, LayerStates, load_model, routes
 
 INDEX_BYTES_PER_TOKEN = 9  # token id and mask
 ENGINE_BYTES = 2 * 2**30  # interpreter, libraries and activations of a small engine
 RELATIVE_ERROR_MAX = {"bfloat16": 0.05, "float32": 1e-3}
 DIVERGENCE_MAX_NATS = {"bfloat16": 0.02, "float32": 1e-5}
 NEAR_TIE_NATS = {"bfloat16": 0.5, "float32": 1e-3}
+# Positions of a mixture of experts where rounding may choose another expert, and with it another token. Of a gpt-oss
+# miniature in bfloat16 against itself in float32 it is 0.0008 (2026-11-30).
+ROUTED_SHARE_MAX = 0.01
 
 
 @dataclass(frozen=True)
@@ -84,7 +87,8 @@ class StatesCheck:
         rows, positions: how much was compared.
         relative_error_mean: per inner layer id, |stored - transformers| / |transformers|, mean over positions.
         divergence_mean_nats: KL of the distribution from the stored last state against the verifier's own.
-        argmax_differs: positions whose most likely token differs; all of them near ties.
+        argmax_differs: positions whose most likely token differs; all of them near ties, but for a few of a mixture of
+            experts.
     """
 
     rows: int
@@ -128,7 +132,7 @@ def check_states(
     distance_LJ = torch.cat(distances, dim=1).mean(dim=1)
     _check_layers(distance_LJ, layer_ids, RELATIVE_ERROR_MAX[dtype])
     divergence, lost_S = float(torch.cat(divergences).mean()), torch.cat(differing)
-    _check_logits(divergence, lost_S, distance_LJ[-1], dtype)
+    _check_logits(divergence, lost_S, distance_LJ[-1], dtype, ROUTED_SHARE_MAX if routes(model) else 0.0)
     errors = {str(layer): round(float(distance_LJ[i, layer]), 6) for i, layer in enumerate(layer_ids[:-1])}
     return asdict(StatesCheck(len(documents), len(lost_S), errors, divergence, int((lost_S > 0).sum())))
 
@@ -170,8 +174,11 @@ def _check_layers(distance_LJ: Tensor, layer_ids: Sequence[int], error_max: floa
             )
 
 
-def _check_logits(divergence_nats: float, lost_S: Tensor, last_distance_J: Tensor, dtype: str) -> None:
-    if divergence_nats <= DIVERGENCE_MAX_NATS[dtype] and lost_S.max() <= NEAR_TIE_NATS[dtype]:
+def _check_logits(
+    divergence_nats: float, lost_S: Tensor, last_distance_J: Tensor, dtype: str, share_max: float
+) -> None:
+    astray = float((lost_S > NEAR_TIE_NATS[dtype]).float().mean())
+    if divergence_nats <= DIVERGENCE_MAX_NATS[dtype] and astray <= share_max:
         return
     nearest = int(last_distance_J.argmin())
     if last_distance_J[nearest] > RELATIVE_ERROR_MAX[dtype]:
@@ -183,5 +190,6 @@ def _check_logits(divergence_nats: float, lost_S: Tensor, last_distance_J: Tenso
     raise UserError(
         f"preflight: stored last states give another distribution than the verifier: divergence {divergence_nats:.1e} "
         f"nats (allowed {DIVERGENCE_MAX_NATS[dtype]:.0e}), worst token {float(lost_S.max()):.2f} nats (allowed "
-        f"{NEAR_TIE_NATS[dtype]}). Suspect: {suspect}. Fix: report this; training on such states would be worthless"
+        f"{NEAR_TIE_NATS[dtype]}, beyond it {astray:.1%} of all). Suspect: {suspect}. "
+        "Fix: report this; training on such states would be worthless"
     )

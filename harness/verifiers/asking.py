@@ -27,6 +27,12 @@ def load_model(folder: Path, **how: Any) -> Any:
     return kind.from_pretrained(folder, **how).eval()
 
 
+def routes(model: Any) -> bool:
+    """Whether it is a mixture of experts: there rounding may choose another expert, which changes a token visibly."""
+    config = model.config.get_text_config()
+    return any(getattr(config, key, None) for key in ("num_experts", "num_local_experts", "n_routed_experts"))
+
+
 class Inputs:
     """What the model of a verifier folder is called with.
 

@@ -1,19 +1,24 @@
 """The preflight lets true states pass and names what is wrong with false ones; the estimate refuses in time."""
 
 import shutil
-from collections import namedtuple
+from collections import defaultdict, namedtuple
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 from torch import Tensor
 
 from algorithms.contract import VerifierWeights
-from harness.capture.preflight import INDEX_BYTES_PER_TOKEN, check_states, estimate, refuse_if_short
+from harness.capture.preflight import INDEX_BYTES_PER_TOKEN, _check_logits, check_states, estimate, refuse_if_short
 from harness.capture.store import Document
 from harness.errors import UserError
+from harness.verifiers.asking import routes
+from harness.verifiers.miniature import vision
+from harness.verifiers.miniature.families import FAMILIES, model_config
 from harness.verifiers.weights import load_weights
 from tests.harness.capture.reference import LAYER_IDS, LAYERS, Reference
 
@@ -80,6 +85,22 @@ def test_last_states_behind_the_final_norm_are_named(verifier: Path, reference: 
 
     with pytest.raises(UserError, match="already went through the final norm"):
         check(verifier, changed(documents(reference, LAYER_IDS), normed))
+
+
+@pytest.mark.parametrize(("astray", "share_max", "refused"), [(1, 0.0, True), (2, 0.01, False), (3, 0.01, True)])
+def test_a_few_tokens_of_a_mixture_of_experts_may_go_astray(astray: int, share_max: float, refused: bool) -> None:
+    lost = torch.tensor([3.0] * astray + [0.4] * (200 - astray))
+    with pytest.raises(UserError, match=f"beyond it {astray / 200:.1%}") if refused else nullcontext():
+        _check_logits(1e-3, lost, torch.ones(5), "bfloat16", share_max)
+
+
+def test_a_mixture_of_experts_is_known_by_its_configuration() -> None:
+    families = FAMILIES | {vision.QWEN3_VL_MOE.model_type: vision.QWEN3_VL_MOE}
+    found = {
+        name: routes(SimpleNamespace(config=model_config(family, 64, defaultdict(int))))
+        for name, family in families.items()
+    }
+    assert {name for name, mixed in found.items() if mixed} == {"qwen3_moe", "gpt_oss", "qwen3_vl_moe_text"}
 
 
 def test_rows_of_another_position_are_named(verifier: Path, reference: Reference) -> None:
