@@ -22,7 +22,7 @@ from harness.evaluation.settings import ParitySettings
 from harness.evaluation.statistics import pooled_gap
 from harness.evaluation.walk import Steps, inside_reply, walk
 from harness.progress import meter
-from harness.verifiers.asking import Inputs, LayerStates, load_model
+from harness.verifiers.asking import Inputs, LayerStates, load_reference
 from harness.verifiers.weights import load_weights
 
 Row = dict[str, Any]
@@ -32,14 +32,14 @@ class States:
     """The verifier in transformers, asked for the states that a draft reads."""
 
     def __init__(self, folder: Path, layers: Sequence[int], dtype: torch.dtype) -> None:
-        self.model = load_model(folder, dtype=dtype).to("cuda" if torch.cuda.is_available() else "cpu")
+        self.model = load_reference(folder, dtype)
         self.layers, self._states, self._inputs = layers, LayerStates(self.model), Inputs(folder, self.model)
 
     @torch.no_grad()
     def __call__(self, token_ids: Sequence[int], images: Sequence[str] = ()) -> Tensor:
         """[S, A, H]; id i is the residual stream after i layers (contract section 3). `images` are data URIs."""
         self.model.base_model(**self._inputs(torch.tensor([token_ids]), images), use_cache=False)
-        return torch.stack([self._states[layer] for layer in self.layers], dim=1).cpu()
+        return torch.stack([self._states[layer].cpu() for layer in self.layers], dim=1)  # they may lie on several GPUs
 
     @torch.no_grad()
     def likeliest(self, token_ids: Sequence[int], images: Sequence[str] = ()) -> list[int]:

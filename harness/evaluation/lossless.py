@@ -31,25 +31,31 @@ from harness.evaluation.sampling import all_plain, places
 from harness.evaluation.settings import LosslessSettings
 from harness.evaluation.uniformity import ALL, Draws, Tests, against_control, against_truth, joined, ranks
 from harness.progress import meter
-from harness.verifiers.asking import Inputs, load_model
+from harness.verifiers.asking import Inputs, load_reference, parameters
 
 Row = dict[str, Any]
+# Float32 takes four bytes each, and a GPU of 80 GB has to hold them. Where rounding makes a larger reference miss, the
+# base's own samples show it, and decide.
+FLOAT32_PARAMETERS_MAX = 16_000_000_000
 LOGITS_MAX = 1 << 27  # entries of the logits at once: 512 MiB
 
 
 class Reference:
-    """The verifier in transformers, in float32: what it says after every token of sampled replies."""
+    """The verifier in transformers: what it says after every token of sampled replies.
+
+    In float32; in its own dtype where it has more than `FLOAT32_PARAMETERS_MAX` parameters.
+    """
 
     def __init__(self, folder: Path) -> None:
-        self.device = "cuda" if torch.cuda.is_available() else "cpu"
-        self.model = load_model(folder, dtype=torch.float32).to(self.device)
+        dtype = torch.float32 if parameters(folder) <= FLOAT32_PARAMETERS_MAX else "auto"
+        self.model = load_reference(folder, dtype)
         self._inputs = Inputs(folder, self.model)
 
     @torch.no_grad()
     def logits(self, prompt: Sequence[int], replies: Sequence[Sequence[int]], images: Sequence[str] = ()) -> Tensor:
         """float32 [R, M, V]: entry i is what token i of the reply was sampled from. The prompt is read once for all."""
         longest = max(map(len, replies))
-        padded_RM = torch.zeros(len(replies), longest, dtype=torch.long, device=self.device)
+        padded_RM = torch.zeros(len(replies), longest, dtype=torch.long, device=self.model.device)
         for row, reply in enumerate(replies):
             padded_RM[row, : len(reply)] = torch.tensor(reply)
         start = self.model(**self._inputs(torch.tensor([prompt]), images), use_cache=True, logits_to_keep=1)
@@ -221,5 +227,6 @@ def run_lossless(
     about = {
         "temperature": temperature, "false_alarm_rate": settings.sampling.false_alarm_rate,
         "replies": len(variant), "positions": len(draws), "logprob_gap_nats": gap,
+        "reference_dtype": str(reference.model.dtype).removeprefix("torch."),
     }  # fmt: skip
     return about | found | {"figures": figures(found)}

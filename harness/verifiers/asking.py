@@ -7,24 +7,41 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from harness.data.images import image_reader
 
 
 def load_model(folder: Path, **how: Any) -> Any:
-    """The verifier with its head, in eval mode; `how` (dtype, device_map) goes to transformers.
-
-    Models that also read images are a class of their own there.
-    """
-    from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText
-    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+    """The verifier with its head, in eval mode; `how` (dtype, device_map) goes to transformers."""
     from transformers.utils import logging
 
     logging.disable_progress_bar()
-    reads_text_alone = AutoConfig.from_pretrained(folder).model_type in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
-    kind = AutoModelForCausalLM if reads_text_alone else AutoModelForImageTextToText
+    kind, _ = _kind(folder)
     return kind.from_pretrained(folder, **how).eval()
+
+
+def load_reference(folder: Path, dtype: torch.dtype | str) -> Any:
+    """`load_model` spread over all GPUs that this process sees, on the CPU where there are none."""
+    return load_model(folder, dtype=dtype, device_map="auto" if torch.cuda.is_available() else None)
+
+
+def parameters(folder: Path) -> int:
+    """How many the verifier has; no weight is read."""
+    kind, config = _kind(folder)
+    with torch.device("meta"):
+        return int(kind.from_config(config).num_parameters())
+
+
+def _kind(folder: Path) -> tuple[Any, Any]:
+    """(class in transformers, configuration). Models that also read images are a class of their own there."""
+    from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText
+    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+
+    config = AutoConfig.from_pretrained(folder)
+    reads_text_alone = config.model_type in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+    return (AutoModelForCausalLM if reads_text_alone else AutoModelForImageTextToText), config
 
 
 def routes(model: Any) -> bool:

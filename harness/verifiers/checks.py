@@ -27,13 +27,12 @@ def run_checks(folder: Path, name: str, checks: list[VerifierCheck]) -> list[dic
     import torch
     from transformers import AutoTokenizer
 
-    from harness.verifiers.asking import load_model
+    from harness.verifiers.asking import load_reference
 
     tokenizer = AutoTokenizer.from_pretrained(folder)
-    where = "auto" if torch.cuda.is_available() else None  # all GPUs together
     records: list[dict[str, Any]] = [check.model_dump() | {"replies": {}, "margin_min_nats": {}} for check in checks]
     for dtype in (torch.bfloat16, torch.float32):
-        model = load_model(folder, dtype=dtype, device_map=where)
+        model = load_reference(folder, dtype)
         kind = str(dtype).removeprefix("torch.")
         for record in records:
             reply, margin_nats = _checked_reply(

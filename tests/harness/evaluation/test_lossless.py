@@ -8,10 +8,12 @@ import pytest
 import torch
 
 from harness.errors import UserError
+from harness.evaluation import lossless
 from harness.evaluation.__main__ import main
 from harness.evaluation.lossless import Reference, placed, run_lossless, score
 from harness.evaluation.settings import LosslessSettings
 from harness.files import write_jsonl
+from harness.verifiers.asking import load_model, parameters
 from tests import toy
 
 TEMPERATURE, TOKENS, SAMPLES = 0.7, 16, 24
@@ -149,3 +151,12 @@ def test_the_command_writes_the_file_with_provenance(verifier, reference, tmp_pa
     found = json.loads((tmp_path / "lossless.json").read_text())
     assert found["provenance"]["scale"] == "smoke" and found["positions"] == len(PROMPTS) * SAMPLES * TOKENS
     assert np.isfinite(found["p_value"]) and found["logprob_gap_nats"] is None
+
+
+def test_a_large_verifier_is_its_own_reference_in_its_own_dtype(tmp_path, monkeypatch):
+    verifier = toy.write_verifier(tmp_path / "verifier", dtype=torch.bfloat16)
+    count = parameters(verifier)
+    assert count == load_model(verifier, dtype=torch.float32).num_parameters()
+    for most, dtype in ((count, torch.float32), (count - 1, torch.bfloat16)):
+        monkeypatch.setattr(lossless, "FLOAT32_PARAMETERS_MAX", most)
+        assert Reference(verifier).model.dtype == dtype
