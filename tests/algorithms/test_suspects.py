@@ -17,13 +17,13 @@ SETTINGS = {
 
 
 def checkpoint(name):
-    draft = small.make_draft(name, **SETTINGS[name])
+    draft = small.make_draft(name, **SETTINGS.get(name, {}))
     return draft, *algorithms.load(name).export(draft)
 
 
 @pytest.mark.parametrize("name", algorithms.NAMES)
 def test_drafts_from_a_position_on_are_those_of_all_positions(name):
-    draft, propose = small.make_draft(name, **SETTINGS[name]), algorithms.load(name).propose
+    draft, propose = small.make_draft(name, **SETTINGS.get(name, {})), algorithms.load(name).propose
     tokens, states = small.sequence(14)
     whole = propose(draft, tokens, states, 3)
     for first in (0, 5, 12):

@@ -6,7 +6,7 @@ import pytest
 
 import algorithms
 from benchmarks.acceptance_against_upstream import _differences
-from benchmarks.upstream_options import as_arguments, upstream_options
+from benchmarks.upstream_options import OPTIONS, as_arguments, upstream_options
 from harness.config import load_reproduction
 
 
@@ -15,7 +15,7 @@ def knobs(name: str, **changes: Any) -> Any:
     return algorithms.config_class(name)(**given | changes)
 
 
-@pytest.mark.parametrize("name", algorithms.NAMES)
+@pytest.mark.parametrize("name", OPTIONS)
 def test_upstream_understands_every_option_and_makes_as_many_drafts_as_we_train(name: str):
     from speculators.train.config import TrainConfig
 
@@ -31,7 +31,7 @@ def test_upstream_understands_every_option_and_makes_as_many_drafts_as_we_train(
             assert theirs[size] == getattr(mine, size), size
 
 
-@pytest.mark.parametrize("name", [n for n in algorithms.NAMES if "causal" in algorithms.config_class(n).model_fields])
+@pytest.mark.parametrize("name", [n for n in OPTIONS if "causal" in algorithms.config_class(n).model_fields])
 def test_a_block_is_as_causal_as_the_server_will_make_it(name: str):
     bidirectional = upstream_options(name, knobs(name))
     assert bidirectional["--full-attention-indices"] == [0] and bidirectional["--sliding-window-non-causal"]
@@ -41,7 +41,7 @@ def test_a_block_is_as_causal_as_the_server_will_make_it(name: str):
 
 
 def test_an_mlp_of_a_width_of_its_own_is_refused():
-    name = algorithms.NAMES[0]
+    name = next(iter(OPTIONS))
     with pytest.raises(ValueError, match=r"intermediate_size: .*Fix: "):
         upstream_options(name, knobs(name, intermediate_size=64))
 

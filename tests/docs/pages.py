@@ -9,7 +9,7 @@ from pathlib import Path
 from tests.guards.sources import kept_files, text_of
 
 COMMAND = re.compile(r"^(?:make|snakemake|python -m|\S*/python -m) ")
-PLACEHOLDER = re.compile(r"<|\.\.\.|my_|first_step|\b(DRAFT|VERIFIER|RUN_A|RUN_B|RESULTS|FILE|NAME)\b")
+PLACEHOLDER = re.compile(r"<|\.\.\.|my_|one_step|\b(DRAFT|VERIFIER|RUN_A|RUN_B|RESULTS|FILE|NAME)\b")
 FENCE = re.compile(r"^(?P<indent> *)```(?P<language>\w*)\n(?P<body>.*?)^(?P=indent)```", re.MULTILINE | re.DOTALL)
 
 
@@ -55,6 +55,6 @@ def files(page: Path) -> dict[str, str]:
     text, found = text_of(page), {}
     for match in FENCE.finditer(text):
         before = "\n".join(text[: match.start()].rstrip().splitlines()[-3:])
-        if named := re.findall(r"`([\w./]+\.(?:py|yaml|yml))`", before):
+        if named := re.findall(r"`([\w./]+\.(?:py|yaml|yml|md))`", before):
             found[named[-1]] = _body(match)
     return found

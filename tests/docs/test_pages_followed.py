@@ -56,13 +56,12 @@ def python(copy: Path, *arguments: str) -> subprocess.CompletedProcess:
 @pytest.mark.slow
 def test_the_algorithm_of_the_page_trains_and_its_checkpoint_has_no_fault(copy: Path):
     follow("docs/add-an-algorithm.md", copy)
-    (copy / "algorithms/first_step/README.md").write_text("# first_step\n")
-    replace(copy / "algorithms/__init__.py", '"dflash2")', '"dflash2", "first_step")')
+    replace(copy / "algorithms/__init__.py", '"dflash2")', '"dflash2", "one_step")')
     toy.write_verifier(copy / "verifier")
     make_store(copy / "capture", copy / "verifier")
     settings = {"training": TRAINING, "algorithm": {"speculative_tokens": 3, "draft_vocab_size": 64}, "scale": "smoke"}
     python(
-        copy, "-m", "harness.training", "--settings", json.dumps(settings), "--algorithm", "first_step", "--verifier",
+        copy, "-m", "harness.training", "--settings", json.dumps(settings), "--algorithm", "one_step", "--verifier",
         "verifier", "--capture", "capture", "--out", "draft", "--state", "state",
     )  # fmt: skip
     summary = json.loads((copy / "state/summary.json").read_text())

@@ -43,7 +43,7 @@ class Sound:
 
 def write_draft(folder: Path, verifier: Path, algorithm: str, **settings: Any) -> Path:
     """A draft of the toy verifier in `verifier`, which it names `toy/verifier`; `settings` beside the sound ones."""
-    draft = toy.random_draft(load_weights(verifier), algorithm=algorithm, **SETTINGS[algorithm] | settings)
+    draft = toy.random_draft(load_weights(verifier), algorithm=algorithm, **SETTINGS.get(algorithm, {}) | settings)
     return toy.write_draft(folder, draft, "toy/verifier", algorithm)
 
 

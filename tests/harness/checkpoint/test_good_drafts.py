@@ -84,7 +84,7 @@ def verifiers(tmp_path_factory) -> dict[str, Path]:
 
 
 def export(verifier: Path, algorithm: str, variant: str) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
-    settings = SETTINGS[algorithm] | VARIANTS[algorithm][variant]
+    settings = SETTINGS.get(algorithm, {}) | VARIANTS.get(algorithm, {"plain": {}})[variant]
     draft = toy.random_draft(load_weights(verifier), algorithm=algorithm, **settings)
     return algorithms.load(algorithm).export(draft)
 

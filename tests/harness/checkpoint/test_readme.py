@@ -16,7 +16,11 @@ def rule_table() -> str:
     """The rules, with the first line of what each says of itself."""
     rows = {rule.name: ("all", rule.check.__doc__, rule.symptom) for rule in (*STRUCTURE_RULES, *CONFIG_RULES)}
     special: dict[str, list[str]] = {}
+    # One that writes the checkpoints of another has the other's rules.
+    formats: dict[int, str] = {}
     for name in algorithms.NAMES:
+        formats.setdefault(id(algorithms.load(name).format), name)
+    for name in formats.values():
         for rule in algorithms.load(name).format.rules:
             special.setdefault(rule.name, []).append(name)
             rows.setdefault(rule.name, ("", rule.check.__doc__, "the server stops, or drafts are useless"))
