@@ -7,6 +7,7 @@ import re
 import runpy
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,15 +15,20 @@ import yaml
 
 import algorithms
 from harness.config import load_reproduction
+from reports import rows
+from reports.collect import Run, load_run
+from reports.formats import Benchmark
 from reports.glossary import PAGE, renewed
-from reports.metrics import METRICS
+from reports.metrics import METRICS, Metric
 from tests.dag import plugins
 from tests.docs.pages import blocks, commands, documents, files
 from tests.guards.sources import ROOT, text_of
+from tests.reports import synthetic
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*found in sys.modules:RuntimeWarning")
 
 ADD_A_VERIFIER = Path("docs/add-a-verifier.md")
+ADD_A_METRIC = Path("docs/add-a-metric.md")
 ADD_A_DATA_SET = Path("docs/add-a-data-set.md")
 OURS = ("harness", "reports", "benchmarks", "algorithms")
 VALUED = ("--cores", "--rerun-triggers", "--profile", "--workflow-profile", "--executor", "--jobs", "--resources")
@@ -157,6 +163,26 @@ def test_the_generator_on_the_page_of_data_sets_keeps_its_splits_apart():
         x, y = map(int, re.findall(r"\d+", messages[0]["content"]))
         assert answer.endswith(f"#### {x + y}")
     assert yaml.safe_load(written["harness/evaluation/tasks/sums.yaml"])["task"] == "specproof_sums"
+
+
+def test_the_figure_on_the_page_of_metrics_is_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    described, yielded = blocks(ADD_A_METRIC, "python")
+    [(name, metric)] = eval("{" + described + "}", {"Metric": Metric}).items()
+    monkeypatch.setitem(METRICS, name, metric)
+    space: dict = {"Figure": rows.Figure}
+    exec(f"def added(name, benchmark, steps):\n    {yielded}", space)
+    usual = rows._drafted
+
+    def drafted(run: Run, variant: str, where: str, benchmark: Benchmark) -> Iterator[rows.Figure]:
+        yield from usual(run, variant, where, benchmark)
+        yield from space["added"](where, benchmark, benchmark.drafts)
+
+    monkeypatch.setattr(rows, "_drafted", drafted)
+    monkeypatch.chdir(tmp_path)
+    synthetic.write_reproduction(Path("reproductions"))
+    found = rows.make_rows(load_run(synthetic.write_run(Path("results")), synthetic.NAME))
+    assert found.value(synthetic.ALGORITHM, name, "word_problems") == synthetic.POSITIONS
+    assert f"`{name}`" not in text_of(PAGE), "the example is no metric here"
 
 
 def test_the_workflow_pins_its_actions_and_its_scripts_parse():
