@@ -8,6 +8,7 @@ import runpy
 import subprocess
 import sys
 from collections.abc import Iterator
+from itertools import takewhile
 from pathlib import Path
 
 import pytest
@@ -32,6 +33,7 @@ ADD_A_METRIC = Path("docs/add-a-metric.md")
 ADD_A_DATA_SET = Path("docs/add-a-data-set.md")
 OURS = ("harness", "reports", "benchmarks", "algorithms")
 VALUED = ("--cores", "--rerun-triggers", "--profile", "--workflow-profile", "--executor", "--jobs", "--resources")
+MANY_VALUED = {"--rerun-triggers", "--quiet", "--set-resources", "--forcerun"}
 WORKFLOW = Path("docs/ci/specproof-gate.yml")
 
 
@@ -89,6 +91,17 @@ def test_the_pages_hold_commands_of_all_kinds():
     assert len(_module_commands()) >= 10
     found = {command.words[0] for page in documents() for command in commands(page)}
     assert {"make", "snakemake", "python"} <= found
+
+
+def test_no_target_stands_where_snakemake_takes_it_for_the_value_of_a_flag():
+    taken = [
+        (command.text, word)
+        for page in documents()
+        for command in commands(page)
+        for flag in MANY_VALUED & {*command.words}
+        for word in takewhile(lambda word: not word.startswith("-"), command.words[command.words.index(flag) + 1 :])
+    ]
+    assert taken and not [each for each in taken if "_" in each[1]]
 
 
 def _snakemake_calls() -> dict[tuple[str, ...], list[str]]:
