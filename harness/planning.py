@@ -186,8 +186,7 @@ class _Planner:
 
     def modes(self, slowest: Step) -> Iterator[Mode]:
         """Offline, online and hybrid capture with the training of the slowest draft."""
-        devices, epochs = self.engine_devices, self.run.training.epochs
-        trainers = self._trainers()
+        devices, trainers, epochs = self.engine_devices, self._trainers(), self.run.training.epochs
         start, forward = self.machine.start_s / HOUR_S, self._again_s() / HOUR_S
         drafts = len(self.run.algorithms)
         offline, online, hybrid = (self.capture(mode) for mode in ("offline", "online", "hybrid"))

@@ -34,20 +34,20 @@ from harness.progress import meter
 from harness.verifiers.asking import Inputs, load_reference, parameters
 
 Row = dict[str, Any]
-# Float32 takes four bytes each, and a GPU of 80 GB has to hold them. Where rounding makes a larger reference miss, the
-# base's own samples show it, and decide.
-FLOAT32_PARAMETERS_MAX = 16_000_000_000
+# Parameters: float32 takes four bytes each, and a GPU of 80 GB has to hold them. Where rounding makes a larger
+# reference miss, the base's own samples show it, and decide.
+FLOAT32_REFERENCE_MAX = 16_000_000_000
 LOGITS_MAX = 1 << 27  # entries of the logits at once: 512 MiB
 
 
 class Reference:
     """The verifier in transformers: what it says after every token of sampled replies.
 
-    In float32; in its own dtype where it has more than `FLOAT32_PARAMETERS_MAX` parameters.
+    In float32; in its own dtype where it has more than `FLOAT32_REFERENCE_MAX` parameters.
     """
 
     def __init__(self, folder: Path) -> None:
-        dtype = torch.float32 if parameters(folder) <= FLOAT32_PARAMETERS_MAX else "auto"
+        dtype = torch.float32 if parameters(folder) <= FLOAT32_REFERENCE_MAX else "auto"
         self.model = load_reference(folder, dtype)
         self._inputs = Inputs(folder, self.model)
 

@@ -158,5 +158,5 @@ def test_a_large_verifier_is_its_own_reference_in_its_own_dtype(tmp_path, monkey
     count = parameters(verifier)
     assert count == load_model(verifier, dtype=torch.float32).num_parameters()
     for most, dtype in ((count, torch.float32), (count - 1, torch.bfloat16)):
-        monkeypatch.setattr(lossless, "FLOAT32_PARAMETERS_MAX", most)
+        monkeypatch.setattr(lossless, "FLOAT32_REFERENCE_MAX", most)
         assert Reference(verifier).model.dtype == dtype

@@ -125,9 +125,8 @@ def test_a_rate_that_diverges_ends_with_one_line(place):
 
 def test_held_out_replies_of_one_token_end_with_one_line(tmp_path):
     toy.write_verifier(tmp_path / "verifier")
-    store = make_store(tmp_path / "capture", tmp_path / "verifier")
-    _, held_out = split_rows(len(store), TRAINING["validation_share"], TRAINING["seed"])
-    lengths = [5 if row in held_out else 20 for row in range(len(store))]
+    _, held_out = split_rows(10, TRAINING["validation_share"], TRAINING["seed"])
+    lengths = [5 if row in held_out else 20 for row in range(10)]
     make_store(tmp_path / "capture", tmp_path / "verifier", lengths)
     done = run(tmp_path, "short")
     assert done.returncode == 2 and "training.validation_share = 0.2: none" in done.stderr, done.stderr
