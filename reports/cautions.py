@@ -96,7 +96,7 @@ def _counting_warnings(run: Run) -> Iterator[str]:
         least, most = (f"{edge(by_variant.values()):.0%}" for edge in (min, max))
         share = most if least == most else f"{least} to {most}"
         who = listed(map(variant_label, by_variant), "and")
-        lies = "of the acceptance length lies past the end of replies; see emitted per step."
+        lies = "of the acceptance length lies past the end of replies (unseen tokens); see emitted per step."
         yield f"{who} on {benchmark_label(source)}: {share} {lies}"
 
 

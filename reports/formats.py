@@ -57,7 +57,10 @@ class Category(Part):
 
 
 class Benchmark(Part):
-    """Acceptance on one source. Lengths count the bonus token; None where nothing was drafted."""
+    """Acceptance on one source. Lengths count the bonus token; None where nothing was drafted.
+
+    `accepted_past_end` counts tokens of verify steps behind the end of replies, the bonus token among them.
+    """
 
     drafts: int
     draft_tokens: int
@@ -76,6 +79,11 @@ class Benchmark(Part):
     prompts: int
     mean_of_prompts: MeanOfPrompts | None = None
     categories: dict[str, Category] = {}
+
+    @property
+    def steps(self) -> int:
+        """All verify steps, those without a draft included; `drafts` are those with one."""
+        return round(self.drafts / self.drafted_step_share) if self.drafted_step_share else self.drafts
 
 
 class AcceptanceFile(Part):
@@ -256,6 +264,18 @@ class Parity(Part):
     within: bool
     predicted_per_position: list[float] = []
     served_per_position: list[float] = []
+
+    @property
+    def reaches_out(self) -> bool:
+        """Whether part of the interval lies beyond the margin, so that the agreement is not shown."""
+        return self.margin > 0 and not -self.margin <= (self.low or 0.0) <= (self.high or 0.0) <= self.margin
+
+    @property
+    def told(self) -> str:
+        """Where the interval lies: `within` the margin, `not failed` where it only reaches beyond it, or `beyond`."""
+        if not self.within:
+            return "beyond"
+        return "not failed" if self.reaches_out else "within"
 
 
 class Diagnosis(Part):

@@ -48,11 +48,11 @@ METRICS = {
     "acceptance_length": Metric(
         "Acceptance length",
         "tokens",
-        "Tokens that one verify step yields: 1 + accepted draft tokens / verify steps. The 1 is the verifier's own "
-        "token, so 1.00 means that no draft was ever accepted. Verify steps in which nothing was drafted are not "
-        "counted, which flatters look-up methods.",
+        "Tokens that one verify step with a draft yields: 1 + accepted draft tokens / such steps. The 1 is the "
+        "verifier's own token, so 1.00 means that no draft was ever accepted. Steps in which nothing was drafted are "
+        "not counted, which flatters look-up methods: of those, compare the emitted tokens per step.",
         better="higher",
-        pooled="over all verify steps of a benchmark",
+        pooled="over all steps with a draft of a benchmark",
         section="acceptance",
         chart="benchmark",
         line=1.0,
@@ -66,20 +66,21 @@ METRICS = {
         pooled="over prompts",
     ),
     "accepted_past_end": Metric(
-        "Accepted past the end",
+        "Tokens past the end",
         "tokens",
-        "Tokens of verify steps beyond the end of their replies: accepted, counted by the server, and never seen. They "
-        "lengthen the acceptance length, not the emitted tokens per step.",
+        "Tokens of verify steps beyond the end of their replies, which nobody sees: mostly the verifier's own token "
+        "behind an accepted end of reply, seldom accepted draft tokens. They are in the acceptance length (the own "
+        "token as its 1), not in the emitted tokens per step.",
         better="lower",
         pooled="over all verify steps of a benchmark",
     ),
     "acceptance_rate_position": Metric(
         "Acceptance per position",
         "share",
-        "Share of all verify steps in which the draft token at this position was accepted, and with it all before it. "
-        "The positions add up to the acceptance length minus 1.",
+        "Share of the verify steps with a draft in which the draft token at this position was accepted, and with it "
+        "all before it. The positions add up to the acceptance length minus 1.",
         better="higher",
-        pooled="over all verify steps of a benchmark",
+        pooled="over all steps with a draft of a benchmark",
         section="acceptance",
         chart="axis",
     ),
@@ -87,7 +88,8 @@ METRICS = {
         "Steps with a draft",
         "share",
         "Share of verify steps in which something was drafted. Below 100%, only the emitted tokens per step say what a "
-        "step yields.",
+        "step yields. A step without a draft leaves no record: such steps are counted by the tokens that no other step "
+        "accounts for.",
         pooled="over all verify steps of a benchmark",
     ),
     "emitted_tokens_per_step": Metric(
@@ -318,8 +320,11 @@ METRICS = {
         "Parity gap",
         "tokens",
         "Acceptance length that the exported draft reaches in the reference loop, minus the served one, on the same "
-        "replies and within their ends. An interval that stays off zero by more than the margin in the gate means that "
-        "the server does not run the draft that was trained.",
+        "replies and within their ends. The gate fails when the whole interval lies beyond the margin: then the server "
+        "does not run the draft that was trained. An interval that only reaches beyond it is not failed, and does not "
+        "show that both agree. The gate fails too when a trap was found: a known mistake of export, loading or "
+        "training, such as the wrong layers, that explains low acceptance; it is looked for where the gap fails or the "
+        "draft is served far below its validation.",
         pooled="over verify steps, in pairs of replies",
     ),
     "parity_predicted_rate": Metric(
@@ -332,8 +337,8 @@ METRICS = {
     "parity_served_rate": Metric(
         "Acceptance per position, served within the reply",
         "share",
-        "The served acceptance that the prediction is held against: like acceptance per position, but without what was "
-        "accepted past a reply's end.",
+        "The served acceptance that the prediction is held against: like acceptance per position, but without draft "
+        "tokens accepted past a reply's end. The two are equal where nothing but the verifier's own token lies there.",
         pooled="over all verify steps of a benchmark",
     ),
     "sampling_p": Metric(

@@ -11,7 +11,7 @@ from reports import advice, cautions, figures, metrics, names, origins, tables, 
 from reports.cells import Table, interval
 from reports.collect import Run
 from reports.formats import Difference, MatchFile
-from reports.gates import MET, Gate
+from reports.gates import MET, NOT_FAILED, Gate
 from reports.rows import Results
 
 SHOWN_DIFFERENCES = 3
@@ -115,9 +115,16 @@ def make_page(run: Run, results: Results, gates: list[Gate], provenance: dict[st
         served=origins.serve_commands(run),
         sampled=[(names.variant_label(variant), file.found) for variant, file in run.sampled.items() if file.found],
         gates_missed=missed,
-        gates_told=f"{missed} of {len(gates)} gates missed" if missed else f"All {len(gates)} gates met",
+        gates_told=_gates_told(gates),
         settings=run.reproduction.model_dump(mode="json"),
     )
+
+
+def _gates_told(gates: list[Gate]) -> str:
+    missed = sum(gate.verdict != MET for gate in gates)
+    unsure = sum(gate.said == NOT_FAILED for gate in gates)
+    told = f"{missed} of {len(gates)} gates missed" if missed else f"All {len(gates)} gates met"
+    return f"{told}; {unsure} of these not failed, with an interval that reaches beyond the margin" if unsure else told
 
 
 def _marks(choices: list[advice.Choice]) -> dict[str, str]:

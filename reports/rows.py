@@ -196,9 +196,9 @@ def _drafted(run: Run, variant: str, name: str, benchmark: Benchmark) -> Iterato
         yield Figure("acceptance_length_mean_of_prompts", name, value, mean.low, mean.high, mean.prompts)
     if benchmark.emitted_tokens_per_step is not None:
         emitted, low, high = benchmark.emitted_tokens_per_step, benchmark.emitted_low, benchmark.emitted_high
-        yield Figure("emitted_tokens_per_step", name, emitted, low, high, steps)
+        yield Figure("emitted_tokens_per_step", name, emitted, low, high, benchmark.steps)
     if benchmark.drafted_step_share is not None:
-        yield Figure("drafted_step_share", name, benchmark.drafted_step_share, n=steps)
+        yield Figure("drafted_step_share", name, benchmark.drafted_step_share, n=benchmark.steps)
     if benchmark.accepted_past_end is not None:
         yield Figure("accepted_past_end", name, benchmark.accepted_past_end, n=steps)
     replies = run.steps[variant].get(name, [])

@@ -11,6 +11,8 @@ from reports.names import benchmark_label, variant_label
 from reports.rows import LATENCY_FIELDS, Results
 from reports.wording import count, described, duration, parse, place, written
 
+PER_STEP = "emitted_tokens_per_step"
+
 
 def _levels(run: Run) -> list[str]:
     return sorted(run.latency[BASE].concurrency, key=int)
@@ -33,7 +35,7 @@ def leaderboard(run: Run, results: Results, marks: dict[str, str]) -> Table:
     for variant in run.reproduction.variants:
         cells = [name(variant, marks.get(variant, ""))]
         cells += [_speed(results, variant, level, speed_at) for level in levels]
-        cells += [figure(results.get(variant, "acceptance_length", item)) for item in lengths]
+        cells += [_length(results, variant, item) for item in lengths]
         cells += [figure(results.get(variant, "output_match_exact")), _faults(results, variant)]
         cells += [_accuracy(results, variant, task) for task in tasks]
         table.rows.append([*cells, _worst_parity(run, results, variant), _cost(results, variant)])
@@ -46,6 +48,15 @@ def _speed(results: Results, variant: str, level: str, benchmark: str) -> Cell:
     if ratio is None or ratio.value is None:
         return cell
     return replace(cell, sub=f"{written(ratio.metric, ratio.value)} ({interval(ratio)})", doubt=figure(ratio).doubt)
+
+
+def _length(results: Results, variant: str, benchmark: str) -> Cell:
+    """The acceptance length; where some steps drafted nothing it is another thing than that of the other variants."""
+    cell = figure(results.get(variant, "acceptance_length", benchmark))
+    share, emitted = (results.value(variant, each, benchmark) for each in ("drafted_step_share", PER_STEP))
+    if share is None or share == 1 or emitted is None:
+        return cell
+    return replace(cell, doubt=f"not comparable: {written(PER_STEP, emitted)} emitted")
 
 
 def _faults(results: Results, variant: str) -> Cell:
@@ -70,9 +81,10 @@ def _worst_parity(run: Run, results: Results, variant: str) -> Cell:
     if not rows:
         return figure(None)
     worst = max(rows, key=lambda row: abs(row.value))
-    within = all(parity.within for parity in run.parity[variant].benchmarks.values())
-    told, tone = ("within", "met") if within else ("outside", "missed")
-    return Cell(written("parity_gap", worst.value), told, abs(worst.value), tone)
+    told = run.parity[variant].benchmarks[worst.benchmark].told
+    if not all(parity.within for parity in run.parity[variant].benchmarks.values()):
+        told = "beyond"
+    return Cell(written("parity_gap", worst.value), told, abs(worst.value), "missed" if told == "beyond" else "met")
 
 
 def _cost(results: Results, variant: str) -> Cell:
@@ -87,7 +99,13 @@ def gates(found: Sequence[Gate]) -> Table:
     table = Table("gates", "Gates", texts("Verdict", "Variant", "Metric", "Benchmark", "Wanted", "Found"))
     for gate in sorted(found, key=lambda gate: gate.verdict == MET):
         where = Cell(benchmark_label(gate.benchmark) or DASH)
-        cells = [Cell(gate.verdict, tone=gate.verdict), name(gate.variant), Cell(gate.name), where, Cell(gate.wanted)]
+        cells = [
+            Cell(gate.said or gate.verdict, tone=gate.verdict),
+            name(gate.variant),
+            Cell(gate.name),
+            where,
+            Cell(gate.wanted),
+        ]
         table.rows.append([*cells, Cell(gate.found, gate.interval)])
     return table
 
@@ -97,7 +115,7 @@ def acceptance(run: Run, results: Results) -> Table:
     most = max(file.num_speculative_tokens for file in run.acceptance.values())
     columns = texts("Benchmark", "Variant") + numbers("Acceptance length", "Emitted per step")
     columns += numbers(*map(str, range(1, most + 1)), group="Accepted at position")
-    columns += numbers("Verify steps", "Drafted", "Accepted", "Past the end")
+    columns += numbers("Steps with a draft", "All steps", "Drafted", "Accepted", "Tokens past the end")
     table = Table("acceptance-table", "Acceptance by benchmark and variant", columns)
     metrics = [
         "acceptance_length",
@@ -110,7 +128,7 @@ def acceptance(run: Run, results: Results) -> Table:
             if found is None:
                 continue
             cells = [figure(results.get(variant, metric, benchmark)) for metric in metrics]
-            counts = (found.drafts, found.draft_tokens, found.accepted, found.accepted_past_end)
+            counts = (found.drafts, found.steps, found.draft_tokens, found.accepted, found.accepted_past_end)
             table.rows.append([Cell(benchmark_label(benchmark)), name(variant), *cells, *map(plain, counts)])
     return table
 
@@ -202,7 +220,7 @@ def parity(run: Run, results: Results) -> Table:
             gap = figure(results.get(variant, "parity_gap", benchmark))
             suspect = f"{file.diagnosis.trap}: {file.diagnosis.said}" if file.diagnosis else ""
             right = found.within and not file.diagnosis
-            verdict = Cell("within" if found.within else "outside", suspect, tone="met" if right else "missed")
+            verdict = Cell(found.told, suspect, tone="met" if right else "missed")
             table.rows.append([name(variant), Cell(benchmark_label(benchmark)), *cells, gap, verdict])
     return table
 

@@ -8,8 +8,9 @@ Called by `measure.py` around the replies to each source. Definitions, pooled ov
 
     acceptance_length_mean_of_prompts = mean over prompts of 1 + accepted / drafts, from each reply's own record
 
-The server counts drafts accepted beyond the end of a reply (`accepted_past_end` says how many), and only steps that
-drafted something: both flatter the first length, and the third one has neither. Several engines (data parallel) count
+The first length counts tokens beyond the end of a reply, the bonus token behind an accepted end or further drafts
+(`accepted_past_end` says how many of both), and only steps that drafted something: both flatter it, and the third one
+has neither. Several engines (data parallel) count
 apart: their counters are added up, and a restart of one of them is noticed.
 """
 
@@ -132,7 +133,7 @@ def _steps(answer: Answer) -> list[tuple[int, int]]:
 
 
 def past_end(answer: Answer) -> int:
-    """Tokens that a reply's verify steps accepted beyond its last token.
+    """Tokens that a reply's verify steps gave beyond its last token: the bonus token as well as accepted drafts.
 
     The prefill emits one token, each step its accepted drafts and one more. Negative where some steps drafted nothing:
     they emit too, but leave no record.
@@ -160,7 +161,7 @@ def benchmark(
     Returns:
         JSON object. Length, rates and interval are None where nothing was drafted. Steps that drafted nothing leave no
         record: they are counted as the tokens that no step accounts for (at most K too few a reply), and leave
-        `accepted_past_end` None. `past_end_matters`: drafts beyond the end lengthen the first length by over 2%.
+        `accepted_past_end` None. `past_end_matters`: tokens beyond the end lengthen the first length by over 2%.
     """
     replies = [answer for answer in answers if answer.error is None]
     drafts = [len(_steps(answer)) for answer in replies]

@@ -5,7 +5,8 @@ drafts worse when served than here was exported, loaded or fed wrongly; one that
 written wrongly. Either way `diagnosis` looks for the trap.
 
 Both sides count inside the reply only: the engine also counts drafts it accepts beyond the end of a reply, where nobody
-knows what the verifier would have said. So `served_length` here lies a little below acceptance.json's.
+knows what the verifier would have said. So `served_length` here is at most acceptance.json's, and equals it where
+nothing but the bonus token lies beyond. Each step counts with its bonus token on both sides.
 """
 
 from collections.abc import Sequence

@@ -126,3 +126,12 @@ def test_a_sampler_that_changes_the_distribution_misses_its_gate(results, p_valu
     figures = [{"metric": "sampling_p", "value": p_value, "n": 2048}]
     write_json(results / f"lossless/{ALGORITHM}.json", {"figures": figures, "provenance": provenance()})
     assert verdicts(results)[ALGORITHM, "Sampling, p-value", ""].verdict == verdict
+
+
+@pytest.mark.parametrize(("high", "said"), [(0.05, ""), (0.052, "not failed")])
+def test_a_parity_interval_that_reaches_beyond_the_margin_is_called_not_failed(results, high, said):
+    for key, value in {"margin": 0.05, "low": 0.004, "high": high}.items():
+        edit(results, f"parity/{ALGORITHM}.json", ("benchmarks", "instructions", key), value)
+    gate = verdicts(results)[ALGORITHM, "Parity gap", "instructions"]
+    assert (gate.verdict, gate.said) == (MET, said)
+    assert gate.wanted == "fails when the whole interval lies more than 0.05 from zero, or a trap was found"

@@ -143,3 +143,14 @@ def test_too_many_empty_replies_leave_no_accuracy(results):
     )
     row = rows_of(results).get(ALGORITHM, "accuracy_flexible", "word_problems")
     assert (row.value, row.note) == (None, "invalid: 0 failed and 3 empty of 40 replies")
+
+
+def test_a_drafter_that_drafts_in_some_steps_counts_all_steps_where_all_count(results):
+    change(
+        results / "measured/ngram/acceptance.json",
+        lambda content: content["benchmarks"]["word_problems"].update(drafts=450, drafted_step_share=450 / 658),
+    )
+    found = rows_of(results)
+    counted = {metric: found.get("ngram", metric, "word_problems").n
+               for metric in ("acceptance_length", "emitted_tokens_per_step", "drafted_step_share")}  # fmt: skip
+    assert counted == {"acceptance_length": 450, "emitted_tokens_per_step": 658, "drafted_step_share": 658}
