@@ -170,14 +170,18 @@ class Elsewhere:
     algorithm: str
     benchmark: str
     lengths: list[float]
+    sources: list[str]
 
 
 def all_elsewhere(run: Run) -> list[Elsewhere]:
     """Acceptance lengths of this run's algorithms that are published for other verifiers."""
-    found: dict[tuple[str, str, str], list[float]] = {}
+    found: dict[tuple[str, str, str], list[Published]] = {}
     for reproduction, items in run.elsewhere.items():
         for item in items:
             known = item.algorithm in run.reproduction.algorithms and isinstance(item.value, int | float)
             if known and item.metric == "acceptance_length":
-                found.setdefault((reproduction, item.algorithm, benchmark_of(item)), []).append(float(item.value))
-    return [Elsewhere(*key, sorted(lengths)) for key, lengths in sorted(found.items())]
+                found.setdefault((reproduction, item.algorithm, benchmark_of(item)), []).append(item)
+    return [
+        Elsewhere(*key, sorted(float(item.value) for item in items), list(dict.fromkeys(item.source for item in items)))
+        for key, items in sorted(found.items())
+    ]

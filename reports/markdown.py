@@ -14,8 +14,10 @@ if TYPE_CHECKING:
     from reports.page import Page
 
 SECTIONS = (
-    ("leaderboard", "All variants side by side"), ("gates", "Gates"), ("speed", "Speed"), ("servers", "Servers"),
-    ("support", "Added to the engine"), ("further_speed", "Further figures of speed"),
+    ("leaderboard", "All variants side by side"), ("variants", "What each variant is"),
+    ("gates", "Gates"), ("speed", "Speed"), ("servers", "Servers"),
+    ("support", "Added to the engine"), ("in_pairs", "Drafts against each other"),
+    ("further_speed", "Further figures of speed"),
     ("lengths", "What a step costs, by draft length"), ("acceptance", "Acceptance"),
     ("further_acceptance", "Further figures of acceptance"), ("further_sampling", "At a temperature above 0"),
     ("accuracy", "Accuracy"), ("parity", "From validation to serving"), ("training", "Training"), ("data", "Prompts"),
@@ -69,9 +71,10 @@ def render(page: "Page") -> str:
     parts.append("\n".join(f"- {name}: {value}" for name, value in page.about))
     for name, title in SECTIONS:
         if name in page.tables or name in NOTHING:
-            parts += [f"## {title}", _table(page.tables[name]) if name in page.tables else NOTHING[name]]
+            parts += [f"## {title}", *([page.notes[name]] if name in page.notes else [])]
+            parts.append(_table(page.tables[name]) if name in page.tables else NOTHING[name])
         if name == "accuracy":
-            parts += ["## Output differences", *_differences(page)]
+            parts += ["## Output differences", page.notes["output"], *_differences(page)]
     parts += [
         "## Terms",
         metrics.INTERVALS,

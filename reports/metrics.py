@@ -184,6 +184,14 @@ METRICS = {
         chart="axis",
         line=1.0,
     ),
+    "draft_speed_ratio": Metric(
+        "Speed of one draft over another",
+        "ratio",
+        "Tokens per second of the faster draft / those of the other, paired by prompt, each at its own draft length. "
+        "Widened by machine drift like the speed-up. An interval that holds 1 does not tell the two apart.",
+        better="higher",
+        pooled="over all tokens of a load, in pairs",
+    ),
     "machine_drift": Metric(
         "Machine drift",
         "ratio",
@@ -304,15 +312,17 @@ METRICS = {
     "sweep_speedup": Metric(
         "Measured speed-up by draft length",
         "ratio",
-        "The speed-up as served at a draft length, to be compared with the predicted one.",
+        "The speed-up as served at a draft length, to be compared with the predicted one. Its interval resamples "
+        "prompts alone: machine drift is not in it.",
         better="higher",
         pooled="over all tokens of a load, in pairs",
     ),
     "best_draft_tokens": Metric(
         "Best draft length",
         "count",
-        "Draft tokens per step with the most tokens per second on this machine. Its range holds the lengths that could "
-        "not be told apart from it.",
+        "Draft tokens per step with the most tokens per second on this machine, of the lengths with a time of a step: "
+        "no draft, those served and those between. Its range holds the lengths that could not be told apart from it, "
+        "with intervals over prompts alone.",
         pooled="over all steps of a load",
         section="speed",
     ),

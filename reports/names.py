@@ -4,6 +4,19 @@ from collections.abc import Iterable
 
 VARIANTS = {"none": "no speculation", "ngram": "n-gram look-up", "suffix": "suffix look-up"}
 BENCHMARKS = {"gsm8k": "GSM8K", "gsm8k_5shot": "GSM8K 5-shot", "mt_bench": "MT-Bench"}
+LOOK_UPS = {
+    "none": "The verifier alone, one token a step.",
+    "ngram": "No model: copies what followed the same last tokens earlier in prompt and reply.",
+    "suffix": "No model: copies what followed the longest known suffix in earlier replies.",
+}
+BENCHMARK_NOTES = {
+    "word_problems": "made here: arithmetic in one to three steps, behind a solved problem of its kind",
+    "instructions": "made here: explain, describe, list, compare, write; free text, no right answer",
+    "image_questions": "made here: questions about drawn pictures",
+    "gsm8k": "openai/gsm8k: grade-school mathematics",
+    "gsm8k_5shot": "openai/gsm8k behind five solved problems",
+    "mt_bench": "MT-Bench: open questions in two turns",
+}
 SCHEMES = ("int8", "fp8")  # verifier in 8 bits
 SCALE_LABELS = {"full": "full run", "smoke": "smoke run", "mini": "miniature"}
 SCALE_NOTES = {
@@ -44,4 +57,4 @@ def scale_label(scale: str) -> str:
 def listed(names: Iterable[str], word: str) -> str:
     """`a`, `a and b`, `a, b and c`."""
     told = list(names)
-    return told[0] if len(told) == 1 else f"{', '.join(told[:-1])} {word} {told[-1]}"
+    return "".join(told) if len(told) < 2 else f"{', '.join(told[:-1])} {word} {told[-1]}"

@@ -1,10 +1,54 @@
 """Tables on the origins of results: what was not run, data, servers, costs, provenance. Called by `reports.page`."""
 
+import algorithms
+from harness.sections.verifier import HubVerifier, WheelVerifier
 from reports.cells import DASH, Cell, Table, name, numbers, plain, texts
 from reports.collect import OPTIONAL, Run
-from reports.names import benchmark_label, split_label, variant_label
+from reports.names import BENCHMARK_NOTES, LOOK_UPS, benchmark_label, split_label, variant_label
 from reports.rows import BASELINES, Results
 from reports.wording import described, duration
+
+# What `harness.serving.cpu_support` adds, by the start of what it says of itself.
+IN_WORDS = {
+    "per-layer context k-norm": "each layer of a draft norms what it keeps of the verifier's context with its own "
+    "weights; the CPU build takes the first layer's for all",
+    "temperature of draft tokens": "sampled replies keep their temperature where tokens are drafted, or they are noise",
+    "places of draft tokens behind images": "drafts do not overwrite their context; matters with a verifier that reads "
+    "images only",
+    "second model runner": "some drafts run on vLLM's second runner alone, whose kernels need Triton, which the CPU "
+    "build lacks",
+}
+
+
+def weights(run: Run) -> str:
+    """Which weights of the verifier: revision or package, and the hash that the capture saw."""
+    verifier, digest = run.reproduction.verifier, str(run.manifest.verifier.get("sha256", ""))[:12]
+    told: str = verifier.source
+    if isinstance(verifier, HubVerifier):
+        told = f"revision {verifier.revision[:12]}"
+    if isinstance(verifier, WheelVerifier):
+        told = f"{verifier.file} of {verifier.package} {verifier.version}"
+    return f"{told}, SHA-256 {digest}" if digest else told
+
+
+def variants(run: Run) -> Table:
+    """What each variant is, in its algorithm's own words, and how far it drafts."""
+    columns = texts("Variant", "What it is") + numbers("Draft tokens per step")
+    table = Table("variants-table", "What each variant is", columns)
+    for variant in run.reproduction.variants:
+        base = run.reproduction.base_of(variant)
+        own = variant.removesuffix(base.removeprefix("none")) if base != variant else "none"
+        known = own in run.reproduction.algorithms
+        told = (algorithms.config_class(own).__doc__ or "").split("\n\n")[0] if known else LOOK_UPS.get(own, DASH)
+        drafted = run.acceptance[variant].num_speculative_tokens
+        table.rows.append([name(variant), Cell(" ".join(told.split())), plain(drafted or None)])
+    return table
+
+
+def _untimed(run: Run) -> list[str]:
+    """Drafts whose steps were not taken apart."""
+    asked = run.reproduction.evaluate.speed
+    return [v for v in run.reproduction.algorithms if asked is not None and v not in asked.draft_tokens]
 
 
 def not_run(run: Run, results: Results) -> Table:
@@ -17,6 +61,10 @@ def not_run(run: Run, results: Results) -> Table:
     for folder, check in OPTIONAL.items():
         if not any(path.startswith(f"{folder}/") for path in run.extras):
             table.rows.append([Cell(check), Cell(DASH), Cell(f"not run: the run left nothing in {folder}/")])
+    if untimed := _untimed(run):
+        what = Cell(f"cost of a step by draft length: {', '.join(map(variant_label, untimed))}")
+        why = "not run: evaluate.speed.draft_tokens of the recipe does not name them"
+        table.rows.append([what, Cell(benchmark_label(run.reproduction.evaluate.latency.benchmark)), Cell(why)])
     grouped: dict[tuple[str, str, str], list[str]] = {}
     for row in results.not_run():
         grouped.setdefault((described(row.metric).label, row.benchmark, row.note), []).append(row.variant)
@@ -30,10 +78,13 @@ def not_run(run: Run, results: Results) -> Table:
 
 def data(run: Run) -> Table:
     """Prompts by source, as asked for and as they came."""
-    table = Table("data-table", "Prompts by source", texts("Source", "Split") + numbers("Rows", "Asked for"))
+    table = Table(
+        "data-table", "Prompts by source", texts("Source", "Split", "What it is") + numbers("Rows", "Asked for")
+    )
     for source in run.sources.sources:
         rows = Cell("not run", source.not_run, 0, "absent") if source.not_run else plain(source.rows)
         where = [Cell(benchmark_label(source.source)), Cell(split_label(source.split))]
+        where.append(Cell(BENCHMARK_NOTES.get(source.source, DASH)))
         table.rows.append([*where, rows, plain(source.rows_asked)])
     return table
 
@@ -69,7 +120,9 @@ def servers(run: Run) -> Table:
 
 def support(run: Run) -> Table:
     """What was added to the engine of each server; empty where nothing was."""
-    table = Table("support-table", "What was added to vLLM for its servers", texts("Added to the engine", "For"))
+    table = Table(
+        "support-table", "What was added to vLLM for its servers", texts("Added to the engine", "For", "In plain words")
+    )
     found: dict[str, list[str]] = {}
     for variant, server in run.servers.items():
         for line in server.settings.support:
@@ -77,7 +130,10 @@ def support(run: Run) -> Table:
     for line, variants in found.items():
         everyone = len(variants) == len(run.servers) > 1
         told = "all servers" if everyone else ", ".join(map(variant_label, variants))
-        table.rows.append([Cell(line), Cell(told)])
+        words = next((words for head, words in IN_WORDS.items() if line.startswith(head)), DASH)
+        if line.endswith("kernels in PyTorch"):
+            words = "written anew, since Triton's interpreter takes a thousand times as long"
+        table.rows.append([Cell(line), Cell(told), Cell(words)])
     return table
 
 
@@ -90,14 +146,18 @@ def serve_commands(run: Run) -> list[str]:
 
 def costs(run: Run) -> Table:
     """Wall time and peak memory of every step."""
-    table = Table("costs-table", "What each step took", texts("Step") + numbers("Wall time", "Peak memory"))
+    table = Table("costs-table", "What each step took", texts("Step") + numbers("Wall time", "Peak memory, sampled"))
     for cost in run.costs:
         peak = plain(cost.peak_memory_mib, f"{(cost.peak_memory_mib or 0) / 1024:.2f} GiB")
         table.rows.append([Cell(cost.rule), plain(cost.wall_s, duration(cost.wall_s)), peak])
     if len(run.costs) > 1:
         total_s, most = sum(cost.wall_s for cost in run.costs), max(cost.peak_memory_mib or 0 for cost in run.costs)
         table.rows.append(
-            [Cell("all together"), plain(total_s, duration(total_s)), plain(most, f"{most / 1024:.2f} GiB")]
+            [
+                Cell("sum of steps, largest peak"),
+                plain(total_s, duration(total_s)),
+                plain(most, f"{most / 1024:.2f} GiB"),
+            ]
         )
     return table
 

@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from reports import advice, cautions, figures, metrics, names, origins, tables, wording
+from reports import advice, cautions, figures, metrics, names, notes, origins, tables, wording
 from reports.cells import Table, interval
 from reports.collect import Run
 from reports.formats import Difference, MatchFile
@@ -59,6 +59,7 @@ class Differences:
 class Page:
     """The content of a report. `tables` and `figures` go by section; `answers` is what stands on top.
 
+    `notes` say in a paragraph under which conditions a table came about, by the table's name or `output`, `sampled`.
     `ending` names the scale in the heading; empty for a full run. `served` are command lines of servers,
     `sampled` what was found in sampled replies.
     """
@@ -72,6 +73,7 @@ class Page:
     key_figures: list[KeyFigure]
     warnings: list[str]
     tables: dict[str, Table]
+    notes: dict[str, str]
     figures: dict[str, list[figures.FigureGroup]]
     differences: list[Differences]
     definitions: list[metrics.Metric]
@@ -107,6 +109,7 @@ def make_page(run: Run, results: Results, gates: list[Gate], provenance: dict[st
         key_figures=_key_figures(run, results, gates, best),
         warnings=cautions.cautions(run, results, gates),
         tables=_tables(run, results, gates, _marks(choices)),
+        notes=notes.all_notes(run, results),
         figures=figures.all_figures(run, results),
         differences=_all_differences(run),
         definitions=_definitions(results),
@@ -144,6 +147,8 @@ def _tables(run: Run, results: Results, gates: list[Gate], marks: dict[str, str]
         tables.acceptance,
         tables.accuracy,
         tables.speed,
+        tables.in_pairs,
+        tables.lengths,
         tables.training,
         tables.parity,
         tables.published,
@@ -152,6 +157,7 @@ def _tables(run: Run, results: Results, gates: list[Gate], marks: dict[str, str]
     ):
         made[of_results.__name__] = of_results(run, results)
     for of_run in (
+        origins.variants,
         origins.servers,
         origins.support,
         tables.elsewhere,
@@ -161,7 +167,6 @@ def _tables(run: Run, results: Results, gates: list[Gate], marks: dict[str, str]
         origins.provenance,
     ):
         made[of_run.__name__] = of_run(run)
-    made["lengths"] = tables.lengths(results)
     made |= {f"further_{section}": tables.further(results, section) for section in FURTHER}
     return {name: table for name, table in made.items() if table.rows}
 
@@ -171,6 +176,7 @@ def _about(run: Run, results: Results, provenance: dict[str, Any]) -> list[tuple
     commit = ", ".join(commit[:12] if commit else "unknown" for commit in provenance["commits"])
     return [
         ("Verifier", run.reproduction.verifier.id),
+        ("Weights", origins.weights(run)),
         ("Machine", results.rows[0].machine),
         ("Engine", ", ".join(engines) or "unknown"),
         ("Commit", commit + (" with uncommitted changes" if provenance["dirty"] else "")),
@@ -183,7 +189,8 @@ def _key_figures(run: Run, results: Results, gates: list[Gate], best: str | None
     shown = best or next(iter(run.reproduction.algorithms))
     benchmark, level = run.reproduction.evaluate.latency.benchmark, advice.levels(run)[0]
     labels = {
-        f"speedup_c{level}": f"speed-up of {names.variant_label(shown)}, {advice.at_once(level)}",
+        f"speedup_c{level}": f"speed-up of {names.variant_label(shown)}, {advice.at_once(level)}, "
+        f"{names.benchmark_label(benchmark)}",
         "acceptance_length": f"tokens per verify step, {names.benchmark_label(benchmark)}",
     }
     found = [(results.get(shown, metric, benchmark), label) for metric, label in labels.items()]
@@ -195,7 +202,9 @@ def _key_figures(run: Run, results: Results, gates: list[Gate], best: str | None
     match, met = run.match[shown], sum(gate.verdict == MET for gate in gates)
     faults = f"{match.faults or 'no'} fault{'' if match.faults == 1 else 's'} among the others"
     key.append(KeyFigure(f"{match.exact} of {match.total}", "greedy replies identical", faults))
-    return [*key, KeyFigure(f"{met} of {len(gates)}", "gates met", "")] if gates else key
+    unsure = sum(gate.said == NOT_FAILED for gate in gates)
+    sub = f"{unsure} of them not failed rather than shown" if unsure else ""
+    return [*key, KeyFigure(f"{met} of {len(gates)}", "gates met", sub)] if gates else key
 
 
 def _all_differences(run: Run) -> list[Differences]:
@@ -259,7 +268,9 @@ def _definitions(results: Results) -> list[metrics.Metric]:
 def _command(run: Run, provenance: dict[str, Any]) -> list[str]:
     commits = [commit for commit in provenance["commits"] if commit]
     checkout = [f"git checkout {commits[0]}"] if len(commits) == 1 else []
-    return [*checkout, f"snakemake --cores all reproduce_{run.reproduction.target}"]
+    scale = {"full": "", "smoke": " SMOKE=1", "mini": " MINI=1"}[run.scale]
+    ready = f"# once that has set up the environment: snakemake --cores all reproduce_{run.reproduction.target}"
+    return [*checkout, f"make reproduce NAME={run.reproduction.name}{scale}", ready]
 
 
 def make_provenance(run: Run) -> dict[str, Any]:

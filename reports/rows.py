@@ -10,14 +10,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path, PurePosixPath
 
 from harness.errors import UserError
-from harness.evaluation.statistics import (
-    farthest_ratio,
-    paired_difference,
-    paired_ratio,
-    pooled_ratio,
-    proportion,
-    widened,
-)
+from harness.evaluation.statistics import paired_difference, pooled_ratio, proportion
 from harness.files import replacing
 from harness.sections.evaluate import Evaluate
 from harness.serving.baselines import asked_for, missing
@@ -25,6 +18,7 @@ from harness.tables import AGAIN, read_table
 from reports import wording
 from reports.collect import BASE, NOT_IN_REPRODUCTION, Run
 from reports.formats import Benchmark, Load, Provenance, Score
+from reports.pairs import against, drift, pairs
 
 BASELINES = (BASE, "ngram", "suffix")
 LATENCY_FIELDS = ("ttft_ms", "itl_ms", "request_s")
@@ -131,6 +125,8 @@ def make_rows(run: Run) -> Results:
             variant = found.variant or PurePosixPath(source).stem
             figure = Figure(**found.model_dump(exclude={"variant"}))
             rows.append(_row(run, variant, figure, run.provenance[source]))
+    for variant, figure in _drafts_in_pairs(run):
+        rows.append(_row(run, variant, figure, run.provenance[f"measured/{variant}/latency.json"]))
     anchor = run.provenance[f"measured/{BASE}/acceptance.json"]
     rows += [_row(run, variant, figure, anchor) for variant, figure in _absent_baselines(run)]
     return Results(rows)
@@ -270,7 +266,7 @@ def _latency(run: Run, variant: str) -> Iterator[Figure]:
             continue
         note = _not_comparable(speed_doubts(run, variant, load))
         yield Figure(f"tokens_per_s_{place}", benchmark, rate.value, rate.low, rate.high, load.requests, note)
-        yield from _latency_percentiles(load, place, benchmark)
+        yield from _latency_percentiles(load, place, benchmark, note)
         base = run.latency[BASE].concurrency.get(place.removeprefix("c"))
         if variant != BASE and base is not None:
             yield from _speedup(run, variant, base, load, place, benchmark)
@@ -278,11 +274,11 @@ def _latency(run: Run, variant: str) -> Iterator[Figure]:
         yield Figure("checks_seconds", "", file.checks_s)
 
 
-def _latency_percentiles(load: Load, place: str, benchmark: str) -> Iterator[Figure]:
+def _latency_percentiles(load: Load, place: str, benchmark: str, doubt: str) -> Iterator[Figure]:
     for name in (*LATENCY_FIELDS, *(["chunk_gap_ms"] if load.chunk_gap_ms else [])):
         for percentile in ("p50", "p95"):
             value = getattr(getattr(load, name), percentile)
-            note = "" if value is not None else "not run: no request gave it"
+            note = doubt if value is not None else "not run: no request gave it"
             yield Figure(f"{name}_{percentile}_{place}", benchmark, value, n=load.requests, note=note)
     done = load.requests - load.failures
     yield Figure(f"output_tokens_per_request_{place}", benchmark, load.output_tokens / done, n=done)
@@ -310,20 +306,32 @@ def _speedup(run: Run, variant: str, base: Load, load: Load, place: str, benchma
     if base.invalid:
         yield Figure(metric, benchmark, note="not run: the base's own figure is invalid")
         return
-    before, after = ([record.model_dump() for record in part.records] for part in (base, load))
-    if not {record["id"] for record in before} & {record["id"] for record in after}:
+    ratio, drifted = against(base, load, run.reproduction.evaluate), drift(base, load)
+    if ratio is None:
         yield Figure(metric, benchmark, note="not run: base and variant have no request in common")
         return
-    ratio = paired_ratio(before, after, run.reproduction.evaluate.bootstrap_resamples, run.reproduction.evaluate.seed)
     doubts = list(dict.fromkeys([*speed_doubts(run, variant, load), *speed_doubts(run, BASE, base)]))
-    if base.machine is not None and load.machine is not None:
-        times, base_times = load.machine.kernel_ms, base.machine.kernel_ms
-        drift = (times.before + times.after) / (base_times.before + base_times.after)
-        yield Figure(f"machine_drift_{place}", benchmark, drift)
-        ratio = widened(ratio, farthest_ratio((base_times.before, base_times.after), (times.before, times.after)))
-        if max(drift, 1 / drift) - 1 > latency.machine_drift_max:
-            doubts.append(f"a fixed piece of work took {drift:.2f} times as long as beside the base")
+    if drifted is not None:
+        yield Figure(f"machine_drift_{place}", benchmark, drifted)
+        if max(drifted, 1 / drifted) - 1 > latency.machine_drift_max:
+            doubts.append(f"a fixed piece of work took {drifted:.2f} times as long as beside the base")
     yield Figure(metric, benchmark, ratio.value, ratio.low, ratio.high, ratio.n, _not_comparable(doubts))
+
+
+def _drafts_in_pairs(run: Run) -> Iterator[tuple[str, Figure]]:
+    """The direct ratio of every two variants whose speeds may be compared, as a figure of the faster one."""
+    latency = run.reproduction.evaluate.latency
+    for pair in pairs(run):
+        doubts = [
+            doubt
+            for variant in (pair.faster, pair.slower)
+            for doubt in speed_doubts(run, variant, run.latency[variant].concurrency[pair.level])
+        ]
+        drifted = pair.drift or 1.0
+        if not doubts and max(drifted, 1 / drifted) - 1 <= latency.machine_drift_max:
+            where, ratio = f"{latency.benchmark}/over {pair.slower}", pair.ratio
+            metric = f"draft_speed_ratio_c{pair.level}"
+            yield pair.faster, Figure(metric, where, ratio.value, ratio.low, ratio.high, ratio.n)
 
 
 def _match(run: Run, variant: str) -> Iterator[Figure]:

@@ -44,14 +44,22 @@ def _greedy(run: Run, faulty: list[str]) -> Iterator[str]:
     if not sound:
         return
     shares = sorted({match.exact for match in sound})
-    same = f"{shares[0]} to {shares[-1]}" if len(shares) > 1 else f"{shares[0]}"
+    same = f"{shares[0]} to {shares[-1]}" if len(shares) > 1 else f"with each draft {shares[0]}"
     total, left = min(match.total for match in sound), max(share_left_open(match.total) for match in sound)
     others = " of the other drafts" if faulty else ""
     rest = " The others part where its two likeliest tokens nearly tie." if shares[0] < total else ""
+    if same_prompt(run):
+        rest = " The one other is the same prompt every time, and parts where its two likeliest tokens nearly tie."
     yield (
         f"No greedy reply{others} departs from what the verifier clearly prefers, and {same} of {total} are identical "
         f"token by token.{rest} So many replies without a fault leave room for a share of at most {left:.1%} (95%)."
     )
+
+
+def same_prompt(run: Run) -> str | None:
+    """The one prompt whose reply differs with every draft; None where replies to several do, or to none."""
+    apart = [[found.id for found in match.differences] for match in run.match.values() if match.total]
+    return apart[0][0] if apart and len(apart[0]) == 1 and all(ids == apart[0] for ids in apart) else None
 
 
 def _sampling(run: Run, results: Results) -> Iterator[str]:
@@ -94,8 +102,18 @@ def _accuracy(run: Run, results: Results) -> Iterator[str]:
         for variant, row in beyond.items():
             yield f"Accuracy on {label} changes with {variant_label(variant)} by {in_words(row)} points: beyond chance."
         rest = [row for variant, row in rows.items() if variant not in beyond]
-        if rest:
+        if rest and not beyond and not any(row.value for row in rest) and _all_equal(run, task, n):
+            yield (
+                f"Accuracy on {n} {label} is the same and no further evidence: all greedy replies to them are "
+                "identical token by token."
+            )
+        elif rest:
             yield _unchanged(rest, n, label, "the other drafts" if beyond else "the drafts")
+
+
+def _all_equal(run: Run, task: str, n: int) -> bool:
+    shares = [match.sources.get(task) for match in run.match.values()]
+    return all(share is not None and share.exact_share == 1 and share.total >= n for share in shares)
 
 
 def _unchanged(rows: list[Row], n: int, label: str, who: str) -> str:

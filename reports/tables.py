@@ -3,12 +3,13 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
+from reports.advice import compared_lengths
 from reports.beside import all_beside, all_elsewhere, stated, theirs_written
 from reports.cells import DASH, Cell, Table, figure, interval, name, numbers, plain, texts
 from reports.collect import BASE, Run
 from reports.gates import MET, Gate
-from reports.names import benchmark_label, variant_label
-from reports.rows import LATENCY_FIELDS, Results
+from reports.names import benchmark_label, listed, variant_label
+from reports.rows import LATENCY_FIELDS, Results, Row
 from reports.wording import count, described, duration, parse, place, written
 
 PER_STEP = "emitted_tokens_per_step"
@@ -154,11 +155,16 @@ def accuracy(run: Run, results: Results) -> Table:
 def speed(run: Run, results: Results) -> Table:
     """Throughput, speed-up and latency percentiles by concurrency and variant."""
     benchmark = run.reproduction.evaluate.latency.benchmark
-    columns = texts("At once", "Variant") + numbers("Tokens per second", "Speed-up")
+    columns = texts("At once", "Variant") + numbers("Tokens per second", "Speed-up", "Machine drift")
     for title in ("Time to first token, ms", "Inter-token latency, ms", "Request latency, s"):
-        columns += numbers("median", "95%", group=title)
+        columns += numbers("median", "95th percentile", group=title)
     table = Table("speed-table", "Speed by concurrency and variant", columns + numbers("Failed"))
-    metrics = ["tokens_per_s", "speedup", *(f"{name}_{part}" for name in LATENCY_FIELDS for part in ("p50", "p95"))]
+    metrics = [
+        "tokens_per_s",
+        "speedup",
+        "machine_drift",
+        *(f"{name}_{part}" for name in LATENCY_FIELDS for part in ("p50", "p95")),
+    ]
     for level in _levels(run):
         for variant in run.reproduction.variants:
             load = run.latency[variant].concurrency.get(level)
@@ -176,7 +182,15 @@ TOKEN_COLUMNS = {"break_even_length": "break-even", "expected_length": "expected
 SPEEDUP_COLUMNS = {"predicted_speedup": "predicted", "sweep_speedup": "measured"}
 
 
-def lengths(results: Results) -> Table:
+def _served_speedup(run: Run, results: Results, step: Row) -> Row | None:
+    """The speed-up at a draft's own length as the table of speeds has it, widened by machine drift; else None."""
+    benchmark, _, load = step.benchmark.partition("/")
+    level = load.partition(" ")[0] or _levels(run)[0]
+    own = run.acceptance[step.variant].num_speculative_tokens
+    return results.get(step.variant, f"speedup_c{level}", benchmark) if parse(step.metric).at == own else None
+
+
+def lengths(run: Run, results: Results) -> Table:
     """What a step costs and yields at each draft length: as served, or on the line through those that were."""
     columns = texts("Variant", "Load") + numbers("Draft tokens") + numbers(*STEP_COLUMNS.values(), group="Step, ms")
     columns += numbers(*TOKEN_COLUMNS.values(), group="Tokens per step")
@@ -188,6 +202,8 @@ def lengths(results: Results) -> Table:
             figure(results.get(row.variant, f"{metric}_k{tokens:g}", row.benchmark))
             for metric in (*STEP_COLUMNS, *TOKEN_COLUMNS, *SPEEDUP_COLUMNS)
         ]
+        if (widened := _served_speedup(run, results, row)) is not None:
+            cells[-1] = figure(widened)
         told = [name(row.variant), Cell(benchmark_label(row.benchmark)), plain(tokens)]
         table.rows.append([*told, *cells])
     return table
@@ -195,7 +211,8 @@ def lengths(results: Results) -> Table:
 
 def training(run: Run, results: Results) -> Table:
     """What each draft cost."""
-    columns = texts("Draft") + numbers("Time", "Tokens", "Steps", "Tokens per second", "Peak memory", "Parameters")
+    columns = texts("Draft") + numbers("Time", "Tokens", "Steps", "Tokens per second")
+    columns += numbers("Peak memory, own count", "Parameters")
     table = Table("training-table", "Training cost", columns)
     for variant, summary in run.training.items():
         costs = [figure(results.get(variant, "training_seconds"), ""), plain(summary.tokens), plain(summary.steps)]
@@ -206,7 +223,9 @@ def training(run: Run, results: Results) -> Table:
 
 def parity(run: Run, results: Results) -> Table:
     """The acceptance length of each draft from validation to serving."""
-    columns = texts("Draft", "Benchmark") + numbers("Validation", "Reference loop", "Served", group="Acceptance length")
+    columns = texts("Draft", "Benchmark") + numbers(
+        "Validation, all sources", "Reference loop", "Served", group="Acceptance length"
+    )
     table = Table(
         "parity-table",
         "Acceptance length from validation to serving",
@@ -245,12 +264,12 @@ def published(run: Run, results: Results) -> Table:
 
 def elsewhere(run: Run) -> Table:
     """Published acceptance lengths of the same algorithms on other verifiers, for the order of size."""
-    columns = texts("Reproduction", "Algorithm", "Benchmark") + numbers("From", "To", "Figures")
+    columns = texts("Reproduction", "Algorithm", "Benchmark") + numbers("From", "To", "Figures") + texts("Sources")
     table = Table("elsewhere-table", "Published acceptance lengths for other verifiers", columns)
     for found in all_elsewhere(run):
         least, most = (plain(length, f"{length:.2f}") for length in (found.lengths[0], found.lengths[-1]))
         told = [Cell(found.reproduction), name(found.algorithm), Cell(benchmark_label(found.benchmark))]
-        table.rows.append([*told, least, most, plain(len(found.lengths))])
+        table.rows.append([*told, least, most, plain(len(found.lengths)), Cell(" · ".join(found.sources))])
     return table
 
 
@@ -262,8 +281,28 @@ def further(results: Results, section: str) -> Table:
     table = Table(f"{section}-further", f"Further figures of {section}", columns)
     for metric, benchmark in dict.fromkeys((row.metric, row.benchmark) for row in rows):
         label = ", ".join(part for part in (described(metric).label, place(metric)) if part)
-        cells = [figure(results.get(variant, metric, benchmark)) for variant in variants]
+        cells = [_further(results, results.get(variant, metric, benchmark)) for variant in variants]
         table.rows.append([Cell(label), Cell(benchmark_label(benchmark) or DASH), *cells])
+    return table
+
+
+def _further(results: Results, row: Row | None) -> Cell:
+    """A figure; that of a best draft length says among which it was found."""
+    if row is None or row.metric != "best_draft_tokens":
+        return figure(row)
+    among = listed([f"{k:g}" for k in compared_lengths(results, row)], "and")
+    close = f"; {interval(row)} not told apart" if row.low != row.high else ""
+    return figure(row, f"of {among} compared{close}" if among else None)
+
+
+def in_pairs(run: Run, results: Results) -> Table:
+    """Drafts against each other on the same prompts."""
+    table = Table("pairs-table", "Drafts against each other", texts("At once", "Faster", "Other") + numbers("Ratio"))
+    for row in (row for row in results.rows if row.base == "draft_speed_ratio"):
+        level, other = parse(row.metric).at or 0, row.benchmark.partition("/over ")[2]
+        verdict = "" if round(row.low or 0.0, 2) > 1 else "not told apart"
+        cell = replace(figure(row), doubt=verdict)
+        table.rows.append([Cell(f"{level:g}", sort=level), name(row.variant), name(other), cell])
     return table
 
 

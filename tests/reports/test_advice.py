@@ -51,15 +51,34 @@ def test_the_fastest_draft_is_named_with_speed_interval_machine_and_the_rest_beh
     assert told == (
         f"Use it: {ALGORITHM} writes 39.6 tokens per second against 27.4 without a draft: 1.45× (1.40 to 1.50), over "
         "20 requests on 2 cores of Example CPU 3000, 23 GiB memory, no GPU. "
-        f"Slower than {ALGORITHM} beyond the intervals, yet faster than no draft: {LOOKUP} with 1.09× (1.05 to 1.13)."
+        "Speeds are of word problems, as the drafts learnt from, with replies of 64 tokens. No other speed was measured; "
+        f"a step of {ALGORITHM} yields 1.71 tokens on instructions, against 2.78 here. "
+        f"Slower than {ALGORITHM}, yet faster than no draft: {LOOKUP} with 1.09× (1.05 to 1.13), "
+        f"{ALGORITHM} / {LOOKUP} = 1.36× (1.32 to 1.40)."
     )
 
 
-def test_drafts_with_overlapping_intervals_are_not_told_apart(results):
-    verdict, told = asked(results, 0, both(1, (1.45, 1.3, 1.5), (1.35, 1.25, 1.4)))
+def test_drafts_whose_direct_ratio_holds_1_are_not_told_apart(results):
+    speedups = both(1, (1.45, 1.4, 1.5), (1.09, 1.05, 1.13)) | {(ALGORITHM, "draft_speed_ratio_c1"): (1.33, 0.99, 1.8)}
+    verdict, told = asked(results, 0, speedups)
     assert verdict == f"{ALGORITHM} or {LOOKUP}"
-    assert f"{LOOKUP} with 1.35× (1.25 to 1.40) is not told apart from {ALGORITHM}: the intervals overlap." in told
+    ratio = f"{ALGORITHM} / {LOOKUP} = 1.33× (0.99 to 1.80)"
+    assert f"Not told apart from {ALGORITHM} is {LOOKUP} with 1.09× (1.05 to 1.13), {ratio}." in told
     assert "Use it" not in told
+
+
+def test_drafts_whose_intervals_overlap_are_told_apart_by_their_direct_ratio(results):
+    verdict, told = asked(results, 0, both(1, (1.45, 1.3, 1.5), (1.35, 1.25, 1.4)))
+    assert verdict == ALGORITHM
+    assert f"Slower than {ALGORITHM}, yet faster than no draft: {LOOKUP} with 1.35×" in told
+
+
+def test_without_a_direct_ratio_the_intervals_decide(results):
+    run, rows = scripted(results, both(1, (1.45, 1.3, 1.5), (1.35, 1.25, 1.4)))
+    left = [row for row in rows.rows if row.base != "draft_speed_ratio"]
+    found = answers(run, Results(left))[0]
+    assert found.verdict == f"{ALGORITHM} or {LOOKUP}"
+    assert any(sentence.endswith("with 1.35× (1.25 to 1.40): the intervals overlap.") for sentence in found.sentences)
 
 
 @pytest.mark.parametrize(
@@ -194,12 +213,15 @@ def test_a_draft_that_changes_sampled_replies_is_never_the_answer(results):
 def test_the_draft_length_that_pays_is_said_for_its_load(results):
     best = {"metric": "best_draft_tokens", "n": 20}
     figures = [best | {"benchmark": "word_problems", "value": 3, "low": 2, "high": 4},
-               best | {"benchmark": "word_problems/4 at once", "value": 2, "low": 2, "high": 2}]  # fmt: skip
+               best | {"benchmark": "word_problems/4 at once", "value": 2, "low": 2, "high": 2},
+               *({"metric": f"step_ms_k{k}", "benchmark": "word_problems/4 at once", "value": 9.0} for k in (0, 2)),
+               ]  # fmt: skip
     write_extra(results, f"speed/{ALGORITHM}.json", figures)
     speedups = both(1, (1.45, 1.4, 1.5), (1.09, 1.05, 1.13)) | both(4, (1.45, 1.4, 1.5), (1.09, 1.05, 1.13))
     first, last = (asked(results, number, speedups)[1] for number in (0, 1))
-    assert f"{ALGORITHM} would do best with 3 draft tokens a step (2 to 4 are not told apart)" in first
-    assert f"{ALGORITHM} would do best with 2 draft tokens a step; it was served with 3." in last
+    assert f"Of what was compared, 3 does best for {ALGORITHM} (2 to 4 are not told apart)" in first
+    compared = "Of 0 and 2 draft tokens a step, all that were compared"
+    assert f"{compared}, 2 does best for {ALGORITHM}; it was served with 3." in last
 
 
 def test_an_accuracy_change_beyond_its_interval_is_said(results):
@@ -267,7 +289,8 @@ def test_published_figures_without_a_counterpart_say_why(results):
 
 
 def test_a_choice_keeps_ties_and_laggards_apart(results):
-    run, rows = scripted(results, both(1, (1.5, 1.4, 1.6), (1.45, 1.39, 1.5)))
+    speedups = both(1, (1.5, 1.4, 1.6), (1.45, 1.39, 1.5)) | {(ALGORITHM, "draft_speed_ratio_c1"): (1.03, 0.9, 1.2)}
+    run, rows = scripted(results, speedups)
     found = choose(run, rows, 1)
     assert (found.best, found.tied, found.behind) == (ALGORITHM, ["ngram"], [])
 
