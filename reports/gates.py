@@ -12,7 +12,7 @@ from reports.wording import described, spread, written
 
 MET, MISSED = "met", "missed"
 NOT_FAILED = "not failed"
-POINT = "point estimate"
+POINT = "as a point estimate"
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ def _acceptance(run: Run, results: Results) -> Iterator[Gate]:
         for benchmark, least in benchmarks.items():
             row = results.get(variant, "acceptance_length", benchmark)
             passed = row is not None and row.value is not None and row.value >= least
-            yield _gate(variant, "acceptance_length", benchmark, f"{POINT} at least {least:g}", row, passed)
+            yield _gate(variant, "acceptance_length", benchmark, f"at least {least:g} {POINT}", row, passed)
 
 
 def _speedup(run: Run, results: Results) -> Iterator[Gate]:
@@ -110,7 +110,7 @@ def _speedup(run: Run, results: Results) -> Iterator[Gate]:
     for variant, least in run.reproduction.gates.speedup_c1_min.items():
         row = results.get(variant, "speedup_c1", benchmark)
         passed = row is not None and row.value is not None and row.value >= least
-        yield _gate(variant, "speedup_c1", benchmark, f"{POINT} at least {least:g}×", row, passed)
+        yield _gate(variant, "speedup_c1", benchmark, f"at least {least:g}× {POINT}", row, passed)
 
 
 def _parity(run: Run, results: Results) -> Iterator[Gate]:

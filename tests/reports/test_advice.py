@@ -51,8 +51,8 @@ def test_the_fastest_draft_is_named_with_speed_interval_machine_and_the_rest_beh
     assert told == (
         f"Use it: {ALGORITHM} writes 39.6 tokens per second against 27.4 without a draft: 1.45× (1.40 to 1.50), over "
         "20 requests on 2 cores of Example CPU 3000, 23 GiB memory, no GPU. "
-        "Speeds are of word problems, as the drafts learnt from, with replies of 64 tokens. No other speed was measured; "
-        f"a step of {ALGORITHM} yields 1.71 tokens on instructions, against 2.78 here. "
+        "Speeds are of word problems, as the drafts learnt from, with replies of 64 tokens. "
+        f"No other speed was measured; a step of {ALGORITHM} yields 1.71 tokens on instructions, against 2.78 here. "
         f"Slower than {ALGORITHM}, yet faster than no draft: {LOOKUP} with 1.09× (1.05 to 1.13), "
         f"{ALGORITHM} / {LOOKUP} = 1.36× (1.32 to 1.40)."
     )

@@ -55,7 +55,10 @@ def test_a_missed_floor_of_the_recipe_exits_1(accepted: Path, capsys: pytest.Cap
 
     change(accepted / f"measured/{ALGORITHM}/acceptance.json", lower)
     assert gate(accepted) == 1
-    assert "floor: Acceptance length instructions (recipe wants at least 1.4, found 1.39" in capsys.readouterr().out
+    assert (
+        "floor: Acceptance length instructions (recipe wants at least 1.4 as a point estimate, found 1.39"
+        in capsys.readouterr().out
+    )
 
 
 def test_an_invalid_figure_exits_2(accepted: Path, capsys: pytest.CaptureFixture):
