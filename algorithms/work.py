@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 FORWARD, BY_ROW, BY_WEIGHT = 2, 2, 2
-# Muon makes a matrix orthogonal with this many Newton-Schulz steps, each of two products and one square.
+# Muon makes a matrix orthogonal with this many Newton-Schulz steps, each of two products and one square, as published:
+# of a matrix that is much wider than high the training makes fewer.
 NEWTON_SCHULZ_STEPS = 5
 
 
