@@ -8,11 +8,14 @@ a document, C = tiles, T = rows of a block, N = query heads, G = key-value heads
 """
 
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 
 import torch
 from torch import Tensor
 
 from algorithms import flex as sparse
+
+STRETCHES = 4  # of tiles: more would be too small to keep a device busy
 
 
 @dataclass(frozen=True)
@@ -51,30 +54,55 @@ class Layout:
         """Like `take`, with documents of more than `columns` rows cut into several tiles, so that little is padded."""
         taken = self.take(rows_R)
         piece_R = taken.document_R * taken.shape[1] + taken.column_R // columns
-        _, tile_R, counts_C = piece_R.unique_consecutive(return_inverse=True, return_counts=True)
-        document_C = taken.document_R[counts_C.cumsum(0) - counts_C]
-        return Tiles(tile_R, taken.column_R % columns, taken.position_R, (counts_C.numel(), columns), document_C)
+        _, piece_R, counts_C = piece_R.unique_consecutive(return_inverse=True, return_counts=True)
+        last_C = counts_C.cumsum(0) - 1
+        reach_C, order_C = taken.position_R[last_C].sort(stable=True)
+        place = order_C.argsort()[piece_R], taken.column_R % columns
+        shape = counts_C.numel(), columns
+        return Tiles(*place, taken.position_R, shape, taken.document_R[last_C][order_C], _stretches(reach_C.tolist()))
 
     def pad(self, x_R: Tensor, fill: float = 0.0) -> Tensor:
         """[R, ...] -> [B, columns, ...] with `fill` where a document has no row."""
-        padded = x_R.new_full((*self.shape, *x_R.shape[1:]), fill)
-        padded[self.document_R, self.column_R] = x_R
-        return padded
+        padded = x_R.new_full((self.shape[0] * self.shape[1], *x_R.shape[1:]), fill)
+        return padded.index_copy_(0, self.slot_R, x_R).unflatten(0, self.shape)
 
     def unpad(self, x_BC: Tensor) -> Tensor:
         """[B, columns, ...] -> [R, ...]; the inverse of `pad`."""
-        return x_BC[self.document_R, self.column_R]
+        return x_BC.flatten(0, 1).index_select(0, self.slot_R)
+
+    @property
+    def slot_R(self) -> Tensor:
+        """Place of each row among all padded ones."""
+        return self.document_R * self.shape[1] + self.column_R
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """Tiles from `start` to before `stop`, whose rows stand behind `keys` context keys at most."""
+
+    start: int
+    stop: int
+    keys: int
 
 
 @dataclass(frozen=True)
 class Tiles(Layout):
-    """A layout whose B are tiles: short stretches of a document's rows.
+    """A layout whose B are tiles: a few rows of a document one after another. Those with few keys before them go first.
 
     Attributes:
         source_B: the document that each tile belongs to.
+        stretches: tiles that attend together, so that little is padded.
     """
 
     source_B: Tensor
+    stretches: list[Stretch]
+
+
+def _stretches(reach: list[int]) -> list[Stretch]:
+    """About equally many tiles each; `reach`, ascending, is how many keys stand before each tile's last row."""
+    size = max(1, -(-len(reach) // STRETCHES))
+    cuts = [0, *range(size, len(reach), size), len(reach)]
+    return [Stretch(start, stop, max([1, *reach[start:stop]])) for start, stop in pairwise(cuts)]
 
 
 @dataclass
@@ -143,10 +171,12 @@ def attend(query_RND: Tensor, keys: Keys, queries: Layout, seen: Seen, window: i
     documents, _, columns, _ = query.shape
     grouped = query.reshape(documents, groups, -1, size)  # query heads of one key head lie together: [B, G, N/G * Q, D]
     score = (grouped @ keys.key_BGLD.transpose(-1, -2)).float().view(documents, heads, columns, -1)
-    score.masked_fill_(~seen[:, None], float("-inf"))
     branch = keys.branch if window is None else keys.branch[-window:]
     own = [_own_scores(query_RND, key, queries) for key, _ in branch]
-    weight = torch.cat([score, *own], dim=-1).softmax(dim=-1).to(query_RND.dtype)
+    every = torch.cat([score, *own], dim=-1)
+    with torch.no_grad():  # where a score becomes infinite, the softmax has no derivative
+        every[..., : score.shape[-1]].masked_fill_(~seen[:, None], float("-inf"))
+    weight = every.softmax(dim=-1).to(query_RND.dtype)
     context = weight[..., : score.shape[-1]].reshape(documents, groups, -1, score.shape[-1])
     mixed = queries.unpad((context @ keys.value_BGLD).view(documents, heads, columns, size).transpose(1, 2))
     for step, (_, value_RGD) in enumerate(branch):
@@ -167,39 +197,48 @@ class BlockMask:
     """What the rows of all blocks see: `blocks_see` makes it once, for every layer.
 
     Attributes:
-        context_CQTL: bool, keys of the document.
-        own_TT: bool, keys of the block, the same in every block.
+        bias: what is added to the scores of each stretch of tiles, float32 [c, Q, T, keys of the stretch + rows of a
+            block]: 0 where a row sees a key, -infinity elsewhere.
+        first: the first row of each block that asks.
     """
 
-    context_CQTL: Tensor
-    own_TT: Tensor
+    bias: list[Tensor]
+    first: int
 
 
 BlocksSeen = BlockMask | sparse.Mask
 
 
 def blocks_see(
-    context: Layout, anchors: Tiles, size: int, causal: bool, window: int | None, flex: bool = False
+    context: Layout, anchors: Tiles, size: int, causal: bool, window: int | None, flex: bool = False, first: int = 0
 ) -> BlocksSeen:
     """The engine's rules (contract 4.5), for blocks of `size` rows whose row 0 stands at its anchor's position m.
 
     Row r stands at q = m + r. It sees the document's keys before m, and in its block all keys or, if causal, those to
     itself. A sliding window leaves the keys with |q - k| < window, in the document and in the block.
+
+    Args:
+        first: rows before it are seen, and ask nothing.
     """
     if flex and anchors.position_R.numel():
         document_R = anchors.source_B[anchors.document_R]
         sides = (context.document_R, context.position_R), (document_R, anchors.position_R)
-        return sparse.blocks_mask(*sides, size, causal, window)
-    device = context.position_R.device
-    row_T, key_L = torch.arange(size, device=device), torch.arange(context.shape[1], device=device)
-    anchor_CQ11 = anchors.pad(anchors.position_R)[..., None, None]
-    seen = key_L < anchor_CQ11
-    away_TT = row_T[:, None] - row_T
+        return sparse.blocks_mask(*sides, size, causal, window, first)
+    row_T = torch.arange(size, device=context.position_R.device)
+    away_TT = row_T[first:, None] - row_T
     own = away_TT >= 0 if causal else torch.ones_like(away_TT, dtype=torch.bool)
     if window is not None:
-        seen = seen & (anchor_CQ11 + row_T[:, None] - key_L < window)
         own = own & (away_TT.abs() < window)
-    return BlockMask(seen.expand(-1, -1, size, -1), own)
+    anchor_CQ11 = anchors.pad(anchors.position_R)[..., None, None]
+    bias = []
+    for stretch in anchors.stretches:
+        before_cQ1L = anchor_CQ11[stretch.start : stretch.stop] - torch.arange(stretch.keys, device=row_T.device)
+        seen = (before_cQ1L > 0).expand(-1, -1, size - first, -1)
+        if window is not None:
+            seen = seen & (before_cQ1L + row_T[first:, None] < window)
+        seen = torch.cat((seen, own.expand(*seen.shape[:2], -1, -1)), dim=-1)
+        bias.append(torch.zeros(seen.shape, device=row_T.device).masked_fill_(~seen, float("-inf")))
+    return BlockMask(bias, first)
 
 
 def attend_blocks(
@@ -208,9 +247,9 @@ def attend_blocks(
     """Softmax attention of blocks over the context before them and over themselves.
 
     Args:
-        query_RTND: already turned by its position.
+        query_RTND: already turned by its position, of the rows that ask.
         keys: the context of this layer.
-        own: the blocks' keys (turned) and values, [R, T, G, D] each.
+        own: the blocks' keys (turned) and values, [R, rows of a block, G, D] each.
         anchors: layout of the blocks' anchors.
 
     Returns:
@@ -220,19 +259,35 @@ def attend_blocks(
         key_value = keys.packed([(own[0].flatten(0, 1), own[1].flatten(0, 1))])
         return sparse.attend(query_RTND.flatten(0, 1), *key_value, mask).unflatten(0, query_RTND.shape[:2])
     blocks, rows, heads, size = query_RTND.shape
-    key_CGLD, value_CGLD = keys.key_BGLD[anchors.source_B], keys.value_BGLD[anchors.source_B]
-    groups = key_CGLD.shape[1]
     own_key_RGTD, own_value_RGTD = (x.transpose(1, 2) for x in own)
+    groups = own_key_RGTD.shape[1]
     # The query heads of one key head lie together: M = heads of a group x rows of a block.
     query_RGMD = (query_RTND * size**-0.5).transpose(1, 2).reshape(blocks, groups, heads // groups * rows, size)
-    own_score = (query_RGMD @ own_key_RGTD.transpose(-1, -2)).float().unflatten(2, (-1, rows))
-    own_score = own_score.masked_fill(~mask.own_TT, float("-inf"))
-    query = anchors.pad(query_RGMD).transpose(1, 2).flatten(2, 3)  # [C, G, Q * M, D]
-    score = (query @ key_CGLD.transpose(-1, -2)).float().unflatten(2, (anchors.shape[1], -1, rows))
-    score.masked_fill_(~mask.context_CQTL[:, None, :, None], float("-inf"))  # [C, G, Q, heads of a group, T, L]
-    both = torch.cat((score, anchors.pad(own_score).transpose(1, 2)), dim=-1)
-    context, inside = both.softmax(dim=-1).to(query_RTND.dtype).split((score.shape[-1], rows), dim=-1)
-    mixed_CGQMD = (context.flatten(2, 4) @ value_CGLD).unflatten(2, (anchors.shape[1], -1))
-    inside_RGMT = anchors.unpad(inside.transpose(1, 2)).flatten(2, 3)
-    mixed = anchors.unpad(mixed_CGQMD.transpose(1, 2)) + inside_RGMT @ own_value_RGTD
+    query_CQGMD = anchors.pad(query_RGMD)
+    own_score_CQGMT = anchors.pad((query_RGMD @ own_key_RGTD.transpose(-1, -2)).float())
+    parts = []
+    for stretch, bias in zip(anchors.stretches, mask.bias, strict=True):
+        tiles = slice(stretch.start, stretch.stop)
+        asked = query_CQGMD[tiles].transpose(1, 2), own_score_CQGMT[tiles].transpose(1, 2)
+        source_c = anchors.source_B[tiles]
+        key, value = (x[:, :, : stretch.keys].index_select(0, source_c) for x in (keys.key_BGLD, keys.value_BGLD))
+        parts.append(_over_context(*asked, key, value, bias))
+    context_CQGMD, inside_CQGMT = (torch.cat(part) for part in zip(*parts, strict=True))
+    mixed = anchors.unpad(context_CQGMD) + anchors.unpad(inside_CQGMT) @ own_value_RGTD
     return mixed.reshape(blocks, heads, rows, size).transpose(1, 2).flatten(2)
+
+
+def _over_context(
+    query_cGQMD: Tensor, own_score_cGQMT: Tensor, key_cGLD: Tensor, value_cGLD: Tensor, bias_cQTK: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Some tiles: what they mix of the context [c, Q, G, M, D], and how much of each own key [c, Q, G, M, T]."""
+    columns, rows = bias_cQTK.shape[1:3]
+    score = (query_cGQMD.flatten(2, 3) @ key_cGLD.transpose(-1, -2)).float().unflatten(2, (columns, -1))
+    both = torch.cat((score, own_score_cGQMT), dim=-1)
+    with torch.no_grad():  # where a score becomes infinite, the softmax has no derivative
+        both.unflatten(3, (-1, rows)).add_(bias_cQTK[:, None, :, None])
+    context, inside = (
+        both.softmax(dim=-1).to(query_cGQMD.dtype).split((key_cGLD.shape[2], own_score_cGQMT.shape[-1]), -1)
+    )
+    mixed_cGQMD = (context.flatten(2, 3) @ value_cGLD).unflatten(2, (columns, -1))
+    return mixed_cGQMD.transpose(1, 2), inside.transpose(1, 2)

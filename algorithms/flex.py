@@ -37,22 +37,22 @@ def branch_mask(context: Side, queries: Side, step: int, window: int | None) -> 
     return _mask(sees, rows, slots + rows * step, document_S.device)
 
 
-def blocks_mask(context: Side, anchors: Side, size: int, causal: bool, window: int | None) -> Mask:
-    """Blocks of `size` rows, each with its own keys: see `attention.blocks_see`."""
+def blocks_mask(context: Side, anchors: Side, size: int, causal: bool, window: int | None, first: int = 0) -> Mask:
+    """Blocks of `size` rows, each with its own keys, whose rows from `first` on ask: see `attention.blocks_see`."""
     (document_S, position_S), (document_R, position_R) = context, anchors
-    slots, rows = document_S.numel(), document_R.numel() * size
+    slots, blocks, asking = document_S.numel(), document_R.numel(), size - first
     reach = slots + size if window is None else window
 
     def sees(_: Tensor, __: Tensor, query: Tensor, key: Tensor) -> Tensor:
         slot, own = key.clamp(max=slots - 1), key - slots
-        block, row = query // size, query % size
+        block, row = query // asking, first + query % asking
         away = position_R[block] - position_S[slot]
         true = (document_R[block] == document_S[slot]) & (away > 0) & (away + row < reach)
         inside = row - own % size
         mine = (own // size == block) & (inside.abs() < reach)
         return torch.where(own < 0, true, mine & (inside >= 0) if causal else mine)
 
-    return _mask(sees, rows, slots + rows, document_S.device)
+    return _mask(sees, blocks * asking, slots + blocks * size, document_S.device)
 
 
 def attend(query_QND: Tensor, key_KGD: Tensor, value_KGD: Tensor, mask: Mask) -> Tensor:

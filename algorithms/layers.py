@@ -186,6 +186,13 @@ class Rotary(nn.Module):
         return turned.to(x_RND.dtype)
 
 
+Place = Callable[[Tensor], Tensor]
+
+
+def _as_they_are(heads_RND: Tensor) -> Tensor:
+    return heads_RND
+
+
 class Attention(nn.Module):
     """Projections of one layer; the mixing itself is `algorithms.attention.attend`."""
 
@@ -202,13 +209,19 @@ class Attention(nn.Module):
             self.k_norm = RMSNorm(size, layer["rms_norm_eps"])
         self.head_dim = size
 
-    def query(self, x_RH: Tensor, angles: tuple[Tensor, Tensor]) -> Tensor:
-        """[R, N, D], normed where the architecture does, turned by position."""
-        query = self.q_proj(x_RH).unflatten(-1, (-1, self.head_dim))
-        return Rotary.rotate(self.q_norm(query) if hasattr(self, "q_norm") else query, angles)
+    def query(self, x_RH: Tensor, angles: tuple[Tensor, Tensor], place: Place = _as_they_are) -> Tensor:
+        """[R, N, D], normed where the architecture does, turned by position.
 
-    def key_value(self, x_RH: Tensor, angles: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
-        """Keys (normed, turned) and values, [R, G, D] each."""
+        Args:
+            place: from the heads of what is read, [..., N, D], to those of the rows that the angles are of.
+        """
+        query = self.q_proj(x_RH).unflatten(-1, (-1, self.head_dim))
+        return Rotary.rotate(place(self.q_norm(query) if hasattr(self, "q_norm") else query), angles)
+
+    def key_value(
+        self, x_RH: Tensor, angles: tuple[Tensor, Tensor], place: Place = _as_they_are
+    ) -> tuple[Tensor, Tensor]:
+        """Keys (normed, turned) and values, [R, G, D] each; `place` as in `query`."""
         key = self.k_proj(x_RH).unflatten(-1, (-1, self.head_dim))
-        key = Rotary.rotate(self.k_norm(key) if hasattr(self, "k_norm") else key, angles)
-        return key, self.v_proj(x_RH).unflatten(-1, (-1, self.head_dim)).expand_as(key)
+        key = Rotary.rotate(place(self.k_norm(key) if hasattr(self, "k_norm") else key), angles)
+        return key, place(self.v_proj(x_RH).unflatten(-1, (-1, self.head_dim))).expand_as(key)

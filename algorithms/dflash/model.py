@@ -10,7 +10,7 @@ G = key-value heads, D = head size or draft vocabulary, V = vocabulary.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import torch
@@ -53,19 +53,56 @@ Angles = tuple[Tensor, Tensor]
 
 @dataclass(frozen=True)
 class Rows:
-    """Where the rows of the blocks under way stand and what they see, for every layer.
+    """Where the rows of the blocks under way stand and what they see, for one or more layers.
 
     Attributes:
-        anchors: layout of the anchors. angles: rotary angles of all rows, block after block.
+        anchors: layout of the anchors.
+        angles_RT: rotary angles [R, T, 1, D/2] of all rows.
+        first: the first row of a block that asks; those before it only give keys and values to the others.
+        kept_N: which of the rows that ask, counted over all blocks, go on behind the attention; None for all.
     """
 
     anchors: Tiles
-    angles: Angles
+    angles_RT: Angles
     mask: BlocksSeen
+    first: int = 0
+    kept_N: Tensor | None = None
+
+    def angles(self, first: int = 0) -> Angles:
+        """Of the rows from `first` on, block after block."""
+        cosine_RT, sine_RT = self.angles_RT
+        return cosine_RT[:, first:].flatten(0, 1), sine_RT[:, first:].flatten(0, 1)
+
+    def every(self, x: Tensor, first: int = 0) -> Tensor:
+        """[R, T - first, ...] of the rows from `first` on, of [R, T, ...] or of [R + 1, ...]: see `Layer`."""
+        blocks, size = self.angles_RT[0].shape[:2]
+        if len(x) == blocks:
+            return x[:, first:]
+        known, mask = x[:-1, None], x[-1:, None]
+        masks = mask.expand(blocks, size - max(first, 1), *x.shape[1:])
+        return masks if first else torch.cat((known, masks), dim=1)
+
+    def blocks(self, x: Tensor, first: int = 0) -> Tensor:
+        """[R, T - first, ...] of rows block after block."""
+        count, size = self.angles_RT[0].shape[:2]
+        return x.unflatten(0, (count, size - first))
+
+    def keep(self, x_RTX: Tensor) -> Tensor:
+        """[N, X] of the rows that go on, of [R, T - first, X]; all of them as they are."""
+        return x_RTX if self.kept_N is None else x_RTX.flatten(0, 1).index_select(0, self.kept_N)
 
 
 class Layer(Recomputing):
-    """A decoder layer of the block stream. `around_*` are for algorithms that put something around a sublayer."""
+    """A decoder layer of the block stream. `around_*` are for algorithms that put something around a sublayer.
+
+    It reads and gives [R, T, H]. Before attention tells them apart all masks are alike: the first layer may read
+    [R + 1, H], the known tokens' rows and one for all masks.
+
+    Attributes:
+        joined: the rows of a block meet outside attention as well, so that all of them are computed.
+    """
+
+    joined: ClassVar[bool] = False
 
     def __init__(self, shape: Shape) -> None:
         super().__init__()
@@ -76,31 +113,35 @@ class Layer(Recomputing):
         self.input_layernorm = RMSNorm(width, epsilon)
         self.post_attention_layernorm = RMSNorm(width, epsilon)
 
-    def forward(self, state_RTH: Tensor, keys: Keys, rows: Rows, first: int = 0) -> Tensor:
-        """[R, T, H] -> [R, T - first, H], over the context's keys of this layer.
+    def forward(self, state: Tensor, keys: Keys, rows: Rows) -> Tensor:
+        """[R, T, H] or [R + 1, H] -> [R, T - first, H], or [N, H] where not all go on, over the context's keys."""
+        return self.once_more(self._forward, state, keys, rows)
 
-        Rows before `first` only give keys and values to the others.
-        """
-        return self.once_more(self._forward, state_RTH, keys, rows, first)
+    def _forward(self, state: Tensor, keys: Keys, rows: Rows) -> Tensor:
+        def asking(heads: Tensor) -> Tensor:
+            return rows.every(heads, rows.first).flatten(0, 1)
 
-    def _forward(self, state_RTH: Tensor, keys: Keys, rows: Rows, first: int) -> Tensor:
-        def attention(x_RTH: Tensor) -> Tensor:
-            flat, shape = x_RTH.flatten(0, 1), x_RTH.shape[:2]
-            query = self.self_attn.query(flat, rows.angles).unflatten(0, shape)
-            key, value = (x.unflatten(0, shape) for x in self.self_attn.key_value(flat, rows.angles))
-            mixed_RTM = attend_blocks(query, keys, (key, value), rows.anchors, rows.mask)
-            return self.self_attn.o_proj(mixed_RTM[:, first:])
+        def every(heads: Tensor) -> Tensor:
+            return rows.every(heads).flatten(0, 1)
 
-        state_RTH = state_RTH[:, first:] + self.around_attention(self.input_layernorm(state_RTH), attention)
-        return state_RTH + self.around_mlp(self.post_attention_layernorm(state_RTH), self.mlp)
+        def attention(x: Tensor) -> Tensor:
+            query_RTND = rows.blocks(self.self_attn.query(x, rows.angles(rows.first), asking), rows.first)
+            own = self.self_attn.key_value(x, rows.angles(), every)
+            key_RTGD, value_RTGD = (rows.blocks(part) for part in own)
+            mixed_RTM = attend_blocks(query_RTND, keys, (key_RTGD, value_RTGD), rows.anchors, rows.mask)
+            return self.self_attn.o_proj(rows.keep(mixed_RTM))
 
-    def around_attention(self, normed_RTH: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
-        """What the attention of the normed state adds to the residual, [R, T, H]."""
-        return sublayer(normed_RTH)
+        residual = rows.keep(rows.every(state, rows.first))
+        state = residual + self.around_attention(self.input_layernorm(state), attention)
+        return state + self.around_mlp(self.post_attention_layernorm(state), self.mlp)
 
-    def around_mlp(self, normed_RTH: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
-        """What the MLP of the normed state adds to the residual, [R, T, H]."""
-        return sublayer(normed_RTH)
+    def around_attention(self, normed: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
+        """What the attention of the normed state adds to the residual."""
+        return sublayer(normed)
+
+    def around_mlp(self, normed: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
+        """What the MLP of the normed state adds to the residual."""
+        return sublayer(normed)
 
 
 @dataclass(frozen=True)
@@ -150,21 +191,47 @@ class Backbone(nn.Module):
         angles = self.rotary.angles(layout.position_R)
         return Context(layout, [Keys.of(layout, *layer.self_attn.key_value(fused, angles)) for layer in self.layers])
 
-    def blocks(self, context: Context, anchor_token_R: Tensor, anchor_R: Tensor, size: int, first: int = 0) -> Tensor:
+    def blocks(
+        self,
+        context: Context,
+        anchor_token_R: Tensor,
+        anchor_R: Tensor,
+        size: int,
+        first: int = 0,
+        kept_RT: Tensor | None = None,
+    ) -> Tensor:
         """States of R blocks of `size` rows after the final norm, [R, T - first, H]: what the head reads.
 
         Args:
-            first: the first row of a block whose state is wanted.
             anchor_token_R: token of row 0; mask tokens stand behind it.
             anchor_R: position of row 0 in the pack, ascending. The block sees its document's context before it.
+            first: the first row of a block whose state is wanted.
+            kept_RT: bool [R, T - first], where not all of those are wanted: the result is [N, H].
         """
-        shape, anchors = self.shape, context.layout.tile(anchor_R, TILE_BLOCKS)
-        position_RT = anchors.position_R[:, None] + torch.arange(size, device=anchor_R.device)
-        mask = blocks_see(context.layout, anchors, size, shape.causal, shape.sliding_window, self.flex)
-        rows = Rows(anchors, self.rotary.angles(position_RT.flatten()), mask)
-        token_RT = torch.full_like(position_RT, shape.mask_token_id)
-        token_RT[:, 0] = anchor_token_R
-        state = self.embedding_VH[token_RT].to(context.keys[0].key_BGLD.dtype)
+        anchors, joined = context.layout.tile(anchor_R, TILE_BLOCKS), self.layer_class.joined
+        kept_N = None if kept_RT is None else kept_RT.flatten().nonzero().squeeze(1)
+        last = self._rows(context, anchors, size, *((0, None) if joined else (first, kept_N)))
+        inner = self._rows(context, anchors, size) if len(self.layers) > 1 else last
+        state = self._read(anchor_token_R, size).to(context.keys[0].key_BGLD.dtype)
         for layer, keys in zip(self.layers, context.keys, strict=True):
-            state = layer(state, keys, rows, first if layer is self.layers[-1] else 0)
+            state = layer(state, keys, last if layer is self.layers[-1] else inner)
+        if joined:
+            state = replace(last, kept_N=kept_N).keep(state[:, first:])
         return self.norm(state)
+
+    def _rows(self, context: Context, anchors: Tiles, size: int, first: int = 0, kept_N: Tensor | None = None) -> Rows:
+        row_T = torch.arange(size, device=anchors.position_R.device)
+        cosine, sine = self.rotary.angles((anchors.position_R[:, None] + row_T).flatten())
+        angles_RT = cosine.unflatten(0, (-1, size)), sine.unflatten(0, (-1, size))
+        causal, window = self.shape.causal, self.shape.sliding_window
+        seen = blocks_see(context.layout, anchors, size, causal, window, self.flex, first)
+        return Rows(anchors, angles_RT, seen, first, kept_N)
+
+    def _read(self, anchor_token_R: Tensor, size: int) -> Tensor:
+        """What the first layer reads, [R + 1, H] or [R, T, H]: see `Layer`."""
+        mask, joined = self.shape.mask_token_id, self.layer_class.joined
+        if not joined:
+            return self.embedding_VH[torch.cat((anchor_token_R, anchor_token_R.new_full((1,), mask)))]
+        token_RT = anchor_token_R.new_full((len(anchor_token_R), size), mask)
+        token_RT[:, 0] = anchor_token_R
+        return self.embedding_VH[token_RT]

@@ -79,11 +79,13 @@ def _scored(batch: Batch | Pack, anchor_R: Tensor, count: int) -> tuple[Tensor, 
     return target_RK, valid_RK.long().cumprod(dim=1).bool()
 
 
-def block_states(draft: Backbone, batch: Batch, anchor_R: Tensor, size: int, first: int = 0) -> Tensor:
-    """The draft's states of blocks of `size` rows from the row `first` on, over the true context, [R, T - first, H]."""
+def block_states(
+    draft: Backbone, batch: Batch, anchor_R: Tensor, size: int, first: int = 0, kept_RT: Tensor | None = None
+) -> Tensor:
+    """The draft's states of blocks over the true context; see `Backbone.blocks`."""
     real = batch.document_S >= 0  # padding stands at the end
     context = draft.context(batch.aux_states_SAH[real], batch.document_S[real])
-    return draft.blocks(context, batch.token_ids_S[anchor_R], anchor_R, size, first)
+    return draft.blocks(context, batch.token_ids_S[anchor_R], anchor_R, size, first, kept_RT)
 
 
 def weigh(config: BlockConfig, blocks: Anchored, parts: Sequence[Part], targets: Targets, target_N: Tensor) -> Tensor:
@@ -128,7 +130,7 @@ def loss(draft: Backbone, teacher: Teacher, batch: Batch, config: Config) -> Los
     """
     blocks = Anchored.of(batch, config.block_size - 1, config.max_anchors)
     # Row 0 reads the known token; its own output is not used.
-    output_NH = block_states(draft, batch, blocks.anchor_R, config.block_size, first=1)[blocks.valid_RK]
+    output_NH = block_states(draft, batch, blocks.anchor_R, config.block_size, 1, blocks.valid_RK)
     parts = [(output_NH, draft.lm_head.weight.to(output_NH.dtype))]
     targets, target_N = blocks.targets(teacher, batch)
     weight_N = weigh(config, blocks, parts, targets, target_N)

@@ -11,7 +11,6 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from algorithms.attention import Keys
 from algorithms.dflash import model as dflash
 from algorithms.dflash2.convolution import READ, WRITTEN, GroupedDynamicConvolution
 from algorithms.dflash2.selector import CandidateSelector
@@ -30,23 +29,21 @@ class Shape(dflash.Shape):
 class Layer(dflash.Layer):
     """A decoder layer whose two sublayers read and write through convolutions along the block."""
 
+    joined: ClassVar[bool] = True
+
     def __init__(self, shape: Shape) -> None:
         super().__init__(shape)
         sizes = shape.layer["hidden_size"], shape.conv_kernel_size, shape.conv_group_size
         self.attention_conv = GroupedDynamicConvolution(*sizes)
         self.mlp_conv = GroupedDynamicConvolution(*sizes)
 
-    def forward(self, state_RTH: Tensor, keys: Keys, rows: dflash.Rows, first: int = 0) -> Tensor:
-        """As in `dflash`, but every row is computed: the convolutions read the one before."""
-        return super().forward(state_RTH, keys, rows)[:, first:]
-
-    def around_attention(self, normed_RTH: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
+    def around_attention(self, normed: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
         """What the attention adds to the residual, [R, T, H]; the context's keys and values are not convolved."""
-        return _around(self.attention_conv, normed_RTH, sublayer)
+        return _around(self.attention_conv, normed, sublayer)
 
-    def around_mlp(self, normed_RTH: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
+    def around_mlp(self, normed: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
         """What the MLP adds to the residual, [R, T, H]."""
-        return _around(self.mlp_conv, normed_RTH, sublayer)
+        return _around(self.mlp_conv, normed, sublayer)
 
 
 def _around(convolution: GroupedDynamicConvolution, normed_RTH: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:

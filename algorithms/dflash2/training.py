@@ -71,7 +71,7 @@ def loss(draft: Draft, teacher: Teacher, batch: Batch, config: Config) -> LossOu
     `unary_agree_step_k` the same without the selector.
     """
     blocks = Anchored.of(batch, config.block_size - 1, config.max_anchors)
-    output_NH = block_states(draft, batch, blocks.anchor_R, config.block_size, first=1)[blocks.valid_RK]
+    output_NH = block_states(draft, batch, blocks.anchor_R, config.block_size, 1, blocks.valid_RK)
     part = (output_NH, draft.lm_head.weight.to(output_NH.dtype))
     targets, target_N = blocks.targets(teacher, batch)
     weight_N = weigh(config, blocks, [part], targets, target_N)

@@ -23,7 +23,7 @@ from algorithms.losses import head_loss
 
 def read_rows(draft: Draft, batch: Batch, blocks: Anchored, size: int) -> tuple[Tensor, Tensor]:
     """What the heads read at the scored drafts: (output [N, H], Markov embedding of the true previous token [N, r])."""
-    output_NH = block_states(draft, batch, blocks.anchor_R, size, draft.shape.unused_rows)[blocks.valid_RK]
+    output_NH = block_states(draft, batch, blocks.anchor_R, size, draft.shape.unused_rows, blocks.valid_RK)
     return output_NH, draft.markov_head.embed(batch.token_ids_S[blocks.target_RK[blocks.valid_RK]])
 
 

@@ -89,10 +89,11 @@ def test_flex_attention_over_blocks_equals_the_dense_mask(causal, window):
     document_S = torch.tensor([0] * 7 + [1] * 5 + [2] * 9)
     context, anchor_R, size = Layout.of(document_S), torch.tensor([0, 3, 6, 9, 12, 20]), 4
     anchors, keys = context.tile(anchor_R, 2), Keys.of(context, *random(2, len(document_S), GROUPS, SIZE))
-    query_RTND = random(len(anchor_R), size, HEADS, SIZE)
+    first = 1 if causal else 0
+    query_RTND = random(len(anchor_R), size - first, HEADS, SIZE)
     own = tuple(random(2, len(anchor_R), size, GROUPS, SIZE))
     dense, flex = (
-        attend_blocks(query_RTND, keys, own, anchors, blocks_see(context, anchors, size, causal, window, flex))
+        attend_blocks(query_RTND, keys, own, anchors, blocks_see(context, anchors, size, causal, window, flex, first))
         for flex in (False, True)
     )
     assert_near(flex, dense)

@@ -34,9 +34,12 @@ def packs(draw):
 
 
 @settings(deadline=None, max_examples=60, derandomize=True)
-@given(packs(), st.integers(1, 5), st.booleans(), st.none() | st.integers(1, 12), st.integers(1, 4))
-def test_each_row_attends_to_the_context_before_its_anchor_and_to_its_own_block(pack, rows, causal, window, columns):
+@given(packs(), st.integers(1, 5), st.booleans(), st.none() | st.integers(1, 12), st.integers(1, 4), st.integers(0, 1))
+def test_each_row_attends_to_the_context_before_its_anchor_and_to_its_own_block(
+    pack, rows, causal, window, columns, first
+):
     lengths, anchors = pack
+    first = min(first, rows - 1)
     document_S = torch.cat([torch.full((n,), i) for i, n in enumerate(lengths)])
     generator = torch.Generator().manual_seed(len(document_S) * 31 + rows)
     random = lambda *shape: torch.randn(*shape, generator=generator)  # noqa: E731
@@ -46,15 +49,15 @@ def test_each_row_attends_to_the_context_before_its_anchor_and_to_its_own_block(
 
     context = Layout.of(document_S)
     taken = context.tile(torch.tensor(anchors), columns)
-    mask = blocks_see(context, taken, rows, causal, window)
-    found = attend_blocks(query_RTND, Keys.of(context, key_SGD, value_SGD), own, taken, mask)
+    mask = blocks_see(context, taken, rows, causal, window, first=first)
+    found = attend_blocks(query_RTND[:, first:], Keys.of(context, key_SGD, value_SGD), own, taken, mask)
 
     for block, anchor in enumerate(anchors):
-        first = int((document_S == document_S[anchor]).nonzero()[0])
-        for row in range(rows):
-            before = [j for j in range(first, anchor) if sees(row, j - anchor, causal, window)]
+        start = int((document_S == document_S[anchor]).nonzero()[0])
+        for row in range(first, rows):
+            before = [j for j in range(start, anchor) if sees(row, j - anchor, causal, window)]
             inside = [j for j in range(rows) if sees(row, j, causal, window)]
             keys = torch.cat((key_SGD[before], own[0][block, inside]))
             values = torch.cat((value_SGD[before], own[1][block, inside]))
             want = attended(query_RTND[block, row], keys, values)
-            assert torch.allclose(found[block, row], want, atol=1e-5)
+            assert torch.allclose(found[block, row - first], want, atol=1e-5)

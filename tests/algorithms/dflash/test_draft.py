@@ -8,6 +8,7 @@ import torch
 import algorithms
 from algorithms.dflash.drafting import draft_block
 from algorithms.dflash.training import block_states
+from tests.algorithms import small
 from tests.algorithms.dense import dense_block
 from tests.algorithms.small import (
     MASK,
@@ -80,6 +81,17 @@ def test_padding_behind_the_documents_is_not_read():
     padded.document_S[9:] = -1
     anchor_R = torch.tensor([4, 8])
     assert_near(block_states(draft, padded, anchor_R, 4), block_states(draft, batch, anchor_R, 4))
+
+
+@pytest.mark.parametrize("layers", [1, 2])
+@pytest.mark.parametrize("algorithm", ["dflash", "dflash2", "dspark"])
+def test_rows_that_are_asked_for_are_those_of_whole_blocks(algorithm, layers):
+    draft, batch = make_draft(algorithm, **small.SETTINGS[algorithm], layers=layers), pack([9, 13, 6], [3, 5, 2])
+    anchor_R = torch.tensor([0, 4, 5, 8, 12, 20, 21, 23, 27])
+    kept_RT = torch.rand(len(anchor_R), 3, generator=torch.Generator().manual_seed(0)) < 0.6
+    whole_RTH = block_states(draft, batch, anchor_R, 4)
+    assert_near(block_states(draft, batch, anchor_R, 4, 1), whole_RTH[:, 1:])
+    assert_near(block_states(draft, batch, anchor_R, 4, 1, kept_RT), whole_RTH[:, 1:][kept_RT])
 
 
 @each_setting
