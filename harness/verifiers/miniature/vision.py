@@ -17,20 +17,13 @@ from harness.data.images import ImageReader, image_urls, text_of
 from harness.data.pictures import CELL, image_questions
 from harness.progress import log
 from harness.sections.verifier import MiniatureVerifier
-from harness.verifiers.miniature.build import (
-    HALVES,
-    MEAN_TOKENS,
-    TOKENIZER_CONVERSATIONS,
-    VOCABULARY,
-    Half,
-    save,
-    train,
-)
+from harness.verifiers.miniature.build import MEAN_TOKENS, TOKENIZER_CONVERSATIONS, VOCABULARY, save
 from harness.verifiers.miniature.copying import start_with_copying
 from harness.verifiers.miniature.corpus import Turns, conversations
 from harness.verifiers.miniature.documents import Document, documents, packs_of, padded
 from harness.verifiers.miniature.families import EXPERTS, EXPERTS_PER_TOKEN, HIDDEN, Family, model_config
 from harness.verifiers.miniature.tokenizer import train_tokenizer
+from harness.verifiers.miniature.training import HALVES, Half, train
 
 IMAGE, VIDEO, START, END = "<|image_pad|>", "<|video_pad|>", "<|vision_start|>", "<|vision_end|>"
 # A text turn is a text; a turn with images is a list of parts, as the published template takes it.

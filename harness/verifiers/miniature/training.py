@@ -1,0 +1,168 @@
+"""Trains a miniature in two processes that read half of every batch each. Called by `build` and `vision`.
+
+At this size the threads inside an operation cost more than they bring, and threads around them wait for Python's lock.
+Parameters and gradients lie in shared memory: each process adds up both gradients, the same in either order, and moves
+its part of the parameters, so that a seed gives the same model every time.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from multiprocessing.synchronize import Barrier
+from threading import BrokenBarrierError
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import multiprocessing, nn
+
+from harness.errors import UserError
+from harness.orphans import die_with_parent
+from harness.progress import meter
+from harness.sections.verifier import MiniatureVerifier
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+# Token ids, which of them the assistant says, both [B, S]; and what makes the inputs beside all ids but the last.
+Half = tuple["Tensor", "Tensor", Callable[[], dict[str, "Tensor"]]]
+MUON_RATE, ADAM_RATE, WARMUP_SHARE, GRADIENT_NORM_MAX = 1e-2, 4e-3, 0.05, 1.0
+HALVES = 2
+STEP_S_MAX = 300.0  # the other process is gone when it takes longer
+
+
+@dataclass(frozen=True)
+class Shared:
+    """What both processes see: one row of gradients and one loss each, and where they wait for one another."""
+
+    gradients_2N: "Tensor"
+    losses_2: "Tensor"
+    barrier: Barrier
+
+    def meet(self) -> None:
+        """Wait until both are here."""
+        self.barrier.wait(STEP_S_MAX)
+
+
+def train(model: Any, packs: Sequence[list[Half]], verifier: MiniatureVerifier) -> None:
+    """One pass over batches in halves; the rate rises for a share of the steps and then falls in a straight line.
+
+    Raises:
+        UserError: the loss is not finite, or the other process died.
+    """
+    model.train().share_memory()
+    processes = multiprocessing.get_context("fork")
+    count = sum(parameter.numel() for parameter in model.parameters())
+    shared = Shared(
+        torch.zeros(HALVES, count).share_memory_(), torch.zeros(HALVES).share_memory_(), processes.Barrier(HALVES)
+    )
+    tokens = sum(ids_BS.numel() for pack in packs for ids_BS, *_ in pack)
+    other = processes.Process(target=_other, args=(model, packs, shared), daemon=True)
+    with _one_thread(), meter(f"{verifier.id}: training", tokens, "tokens") as bar:
+        other.start()
+        try:
+            for step, loss in enumerate(_steps(0, model, packs, shared)):
+                if not math.isfinite(loss):
+                    raise UserError(f"verifier {verifier.id}: the loss is not finite at step {step}. Fix: another seed")
+                bar.advance(sum(ids_BS.numel() for ids_BS, *_ in packs[step]), f"loss {loss:.3f}")
+        except BrokenBarrierError:
+            raise UserError(
+                f"verifier {verifier.id}: the second process of its training died. Fix: free memory, and run again"
+            ) from None
+        finally:
+            other.kill()
+            other.join()
+    for parameter in model.parameters():
+        parameter.grad = None
+
+
+def _other(model: Any, packs: Sequence[list[Half]], shared: Shared) -> None:
+    die_with_parent()
+    try:
+        for _ in _steps(1, model, packs, shared):
+            pass
+    except BaseException:
+        shared.barrier.abort()
+        raise
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
+def _steps(half: int, model: Any, packs: Sequence[list[Half]], shared: Shared) -> Iterator[float]:
+    """The steps of one process; gives the loss of both after each, before it counts."""
+    parameters = list(model.parameters())
+    optimizers = _optimizers(model, half)
+    own_N = shared.gradients_2N[half]
+    for step, pack in enumerate(packs):
+        _point(parameters, own_N.zero_())
+        said = sum(int(said_BS.sum()) for _, said_BS, _ in pack)
+        shared.losses_2[half] = _learn(model, said, pack[half]) if half < len(pack) else 0.0
+        shared.meet()
+        total_N = shared.gradients_2N.sum(dim=0)
+        loss = float(shared.losses_2.sum())
+        total_N *= (GRADIENT_NORM_MAX / (total_N.norm() + 1e-6)).clamp(max=1.0)
+        _point(parameters, total_N)
+        share = min((step + 1) / max(1, WARMUP_SHARE * len(packs)), 1.02 - step / len(packs))
+        for optimizer, rate in optimizers:
+            for group in optimizer.param_groups:
+                group["lr"] = rate * share
+            optimizer.step()
+        shared.meet()
+        yield loss
+
+
+def _point(parameters: Sequence["Tensor"], gradient_N: "Tensor") -> None:
+    """Have the gradient of every parameter be its part of one vector."""
+    parts = gradient_N.split([parameter.numel() for parameter in parameters])
+    for parameter, part in zip(parameters, parts, strict=True):
+        parameter.grad = part.view_as(parameter)
+
+
+def _learn(model: Any, said: int, half: Half) -> float:
+    """Add the gradient of a part of a batch that says `said` tokens in all; returns its share of the loss."""
+    ids_BS, said_BS, beside = half
+    if not len(ids_BS):
+        return 0.0
+    loss = _loss(model, ids_BS, said_BS, beside()) / said
+    loss.backward()
+    return loss.item()
+
+
+def _loss(model: Any, ids_BS: "Tensor", said_BS: "Tensor", beside: dict[str, "Tensor"]) -> "Tensor":
+    """Cross-entropy of what the assistant says, summed. Padding is on the right: a causal mask alone keeps it away."""
+    with torch.autocast("cpu", torch.bfloat16):
+        state_BSH = model.model(input_ids=ids_BS[:, :-1], use_cache=False, **beside).last_hidden_state
+        logits_RV = model.lm_head(state_BSH[said_BS[:, 1:]])
+    return nn.functional.cross_entropy(logits_RV.float(), ids_BS[:, 1:][said_BS[:, 1:]], reduction="sum")
+
+
+def _optimizers(model: Any, half: int) -> list[tuple[torch.optim.Optimizer, float]]:
+    """What one process moves, with full rates: every second matrix of the layers with Muon, each expert's apart; the
+    first also tables and vectors with AdamW."""
+    named = dict(model.named_parameters())
+    tables = {name for name, p in named.items() if p.dim() < 2 or "embed" in name or "head" in name or "bias" in name}
+    matrices = [matrix for name in sorted(named.keys() - tables) for matrix in _matrices(named[name])]
+    muon = torch.optim.Muon(
+        matrices[half::HALVES], lr=MUON_RATE, weight_decay=0.0, adjust_lr_fn="match_rms_adamw"
+    )
+    if half:
+        return [(muon, MUON_RATE)]
+    adam = torch.optim.AdamW(
+        [named[name] for name in tables], lr=ADAM_RATE, betas=(0.9, 0.95), weight_decay=0.0, fused=True
+    )
+    return [(muon, MUON_RATE), (adam, ADAM_RATE)]
+
+
+def _matrices(parameter: "Tensor") -> list["Tensor"]:
+    """The parameter itself, or of stacked experts one matrix each in the same memory."""
+    if parameter.dim() == 2:
+        return [parameter]
+    return [nn.Parameter(matrix) for matrix in parameter.detach().flatten(0, -3)]
