@@ -126,7 +126,7 @@ GPT_OSS = Family(
         "num_local_experts": EXPERTS,
         "num_experts_per_tok": EXPERTS_PER_TOKEN,
         "intermediate_size": EXPERT_INTERMEDIATE,
-        "sliding_window": 64,
+        "sliding_window": 128,
         "layer_types": ["sliding_attention", "full_attention"] * (LAYERS // 2),
         "attention_bias": True,
         "rope_parameters": {

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 # Token ids, which of them the assistant says, both [B, S]; and what makes the inputs beside all ids but the last.
 Half = tuple["Tensor", "Tensor", Callable[[], dict[str, "Tensor"]]]
-MUON_RATE, ADAM_RATE, WARMUP_SHARE, GRADIENT_NORM_MAX = 1e-2, 4e-3, 0.05, 1.0
+MUON_RATE, ADAM_RATE, WARMUP_SHARE, GRADIENT_NORM_MAX = 1e-2, 8e-3, 0.05, 1.0
 HALVES = 2
 STEP_S_MAX = 300.0  # the other process is gone when it takes longer
 
@@ -98,18 +98,19 @@ def _one_thread() -> Iterator[None]:
 
 def _steps(half: int, model: Any, packs: Sequence[list[Half]], shared: Shared) -> Iterator[float]:
     """The steps of one process; gives the loss of both after each, before it counts."""
-    parameters = list(model.parameters())
-    optimizers = _optimizers(model, half)
     own_N = shared.gradients_2N[half]
+    total_N = torch.empty_like(own_N)
+    for _, parameter, gradient in _with_parts(model, own_N):
+        parameter.grad = gradient
+    optimizers = _optimizers(model, total_N, half)
     for step, pack in enumerate(packs):
-        _point(parameters, own_N.zero_())
+        own_N.zero_()
         said = sum(int(said_BS.sum()) for _, said_BS, _ in pack)
         shared.losses_2[half] = _learn(model, said, pack[half]) if half < len(pack) else 0.0
         shared.meet()
-        total_N = shared.gradients_2N.sum(dim=0)
+        torch.sum(shared.gradients_2N, dim=0, out=total_N)
         loss = float(shared.losses_2.sum())
         total_N *= (GRADIENT_NORM_MAX / (total_N.norm() + 1e-6)).clamp(max=1.0)
-        _point(parameters, total_N)
         share = min((step + 1) / max(1, WARMUP_SHARE * len(packs)), 1.02 - step / len(packs))
         for optimizer, rate in optimizers:
             for group in optimizer.param_groups:
@@ -119,11 +120,12 @@ def _steps(half: int, model: Any, packs: Sequence[list[Half]], shared: Shared) -
         yield loss
 
 
-def _point(parameters: Sequence["Tensor"], gradient_N: "Tensor") -> None:
-    """Have the gradient of every parameter be its part of one vector."""
-    parts = gradient_N.split([parameter.numel() for parameter in parameters])
-    for parameter, part in zip(parameters, parts, strict=True):
-        parameter.grad = part.view_as(parameter)
+def _with_parts(model: Any, vector_N: "Tensor") -> Iterator[tuple[str, nn.Parameter, "Tensor"]]:
+    """Every parameter, with its name and its part of a vector that holds one number for each of theirs."""
+    named = dict(model.named_parameters())
+    parts = vector_N.split([parameter.numel() for parameter in named.values()])
+    for (name, parameter), part in zip(named.items(), parts, strict=True):
+        yield name, parameter, part.view_as(parameter)
 
 
 def _learn(model: Any, said: int, half: Half) -> float:
@@ -144,25 +146,23 @@ def _loss(model: Any, ids_BS: "Tensor", said_BS: "Tensor", beside: dict[str, "Te
     return nn.functional.cross_entropy(logits_RV.float(), ids_BS[:, 1:][said_BS[:, 1:]], reduction="sum")
 
 
-def _optimizers(model: Any, half: int) -> list[tuple[torch.optim.Optimizer, float]]:
-    """What one process moves, with full rates: every second matrix of the layers with Muon, each expert's apart; the
-    first also tables and vectors with AdamW."""
-    named = dict(model.named_parameters())
-    tables = {name for name, p in named.items() if p.dim() < 2 or "embed" in name or "head" in name or "bias" in name}
-    matrices = [matrix for name in sorted(named.keys() - tables) for matrix in _matrices(named[name])]
-    muon = torch.optim.Muon(
-        matrices[half::HALVES], lr=MUON_RATE, weight_decay=0.0, adjust_lr_fn="match_rms_adamw"
-    )
+def _optimizers(model: Any, total_N: "Tensor", half: int) -> list[tuple[torch.optim.Optimizer, float]]:
+    """What one process moves by the gradients of both, with full rates: every second matrix of the layers with Muon,
+    the first process also tables, experts and vectors with AdamW."""
+    matrices: list[nn.Parameter] = []
+    others: list[nn.Parameter] = []
+    for name, parameter, gradient in _with_parts(model, total_N):
+        plain = parameter.dim() == 2 and not any(word in name for word in ("embed", "head", "bias"))
+        (matrices if plain else others).append(_moved(parameter, gradient))
+    muon = torch.optim.Muon(matrices[half::HALVES], lr=MUON_RATE, weight_decay=0.0, adjust_lr_fn="match_rms_adamw")
     if half:
         return [(muon, MUON_RATE)]
-    adam = torch.optim.AdamW(
-        [named[name] for name in tables], lr=ADAM_RATE, betas=(0.9, 0.95), weight_decay=0.0, fused=True
-    )
+    adam = torch.optim.AdamW(others, lr=ADAM_RATE, betas=(0.9, 0.95), weight_decay=0.0, fused=True)
     return [(muon, MUON_RATE), (adam, ADAM_RATE)]
 
 
-def _matrices(parameter: "Tensor") -> list["Tensor"]:
-    """The parameter itself, or of stacked experts one matrix each in the same memory."""
-    if parameter.dim() == 2:
-        return [parameter]
-    return [nn.Parameter(matrix) for matrix in parameter.detach().flatten(0, -3)]
+def _moved(parameter: "Tensor", gradient: "Tensor") -> nn.Parameter:
+    """The same numbers as a parameter with a gradient of its own."""
+    moved = nn.Parameter(parameter.detach())
+    moved.grad = gradient
+    return moved
