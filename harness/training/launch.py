@@ -42,6 +42,7 @@ def main() -> int:
 
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, len(os.sched_getaffinity(0)) // processes)))
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    os.environ.setdefault("PYTHONFAULTHANDLER", "1")  # a crash in native code then says where Python was
     config = LaunchConfig(
         min_nodes=1, max_nodes=1, nproc_per_node=processes, run_id=uuid.uuid4().hex, rdzv_backend="c10d",
         rdzv_endpoint=f"{LOOPBACK}:0", local_addr=LOOPBACK, max_restarts=0, monitor_interval=0.2,

@@ -79,7 +79,7 @@ def both(place):
     half_trained(place, alone / "half", KINDS[0], World())
     program = ["-m", "torch.distributed.run", "--standalone", "--local-addr", "127.0.0.1", "--nproc-per-node", "2"]
     worker = ["-m", "tests.harness.training.together", str(place), str(together), str(alone / "half")]
-    environment = ENVIRONMENT | {"GLOO_SOCKET_IFNAME": "lo"}
+    environment = ENVIRONMENT | {"GLOO_SOCKET_IFNAME": "lo", "PYTHONFAULTHANDLER": "1"}
     with subprocess.Popen(
         [sys.executable, *program, *worker], cwd=Path.cwd(), env=environment, stderr=subprocess.PIPE, text=True
     ) as process:
