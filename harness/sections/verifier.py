@@ -52,7 +52,7 @@ class MiniatureVerifier(AnyVerifier):
         description="use llama, qwen3, qwen3_moe, qwen3_vl_moe, gpt_oss or mistral"
     )
     seed: int = Field(1, ge=0, description="use a whole number from 0")
-    training_tokens: int = Field(1_300_000, ge=10_000, description="train on this many tokens of text")
+    training_tokens: int = Field(1_200_000, ge=10_000, description="train on this many tokens of text")
     tokens_per_step: int = Field(2048, ge=256, description="take this many tokens into an optimiser step")
 
 

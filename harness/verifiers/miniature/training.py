@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 # Token ids, which of them the assistant says, both [B, S]; and what makes the inputs beside all ids but the last.
 Half = tuple["Tensor", "Tensor", Callable[[], dict[str, "Tensor"]]]
 MUON_RATE, ADAM_RATE, WARMUP_SHARE, GRADIENT_NORM_MAX = 1e-2, 8e-3, 0.05, 1.0
+QUERY_RATE = 3e-3  # of queries and keys that no norm follows; Muon's even steps drown what they learn in noise
+BALANCE = 0.02  # weight of how unevenly experts are used: without, gpt-oss's routers settle on two of four for good
 HALVES = 2
 STEP_S_MAX = 300.0  # the other process is gone when it takes longer
 
@@ -133,32 +135,58 @@ def _learn(model: Any, said: int, half: Half) -> float:
     ids_BS, said_BS, beside = half
     if not len(ids_BS):
         return 0.0
-    loss = _loss(model, ids_BS, said_BS, beside()) / said
-    loss.backward()
+    loss, unevenness = _loss(model, ids_BS, said_BS, beside())
+    loss = loss / said
+    (loss + BALANCE / HALVES * unevenness).backward()
     return loss.item()
 
 
-def _loss(model: Any, ids_BS: "Tensor", said_BS: "Tensor", beside: dict[str, "Tensor"]) -> "Tensor":
-    """Cross-entropy of what the assistant says, summed. Padding is on the right: a causal mask alone keeps it away."""
+def _loss(
+    model: Any, ids_BS: "Tensor", said_BS: "Tensor", beside: dict[str, "Tensor"]
+) -> tuple["Tensor", "Tensor | float"]:
+    """Cross-entropy of what the assistant says, summed, and how unevenly experts are used.
+
+    Padding is on the right: a causal mask alone keeps it away.
+    """
+    chosen = getattr(model.config.get_text_config(), "num_experts_per_tok", 0)
+    wanted = {"output_router_logits": True} if chosen else {}
     with torch.autocast("cpu", torch.bfloat16):
-        state_BSH = model.model(input_ids=ids_BS[:, :-1], use_cache=False, **beside).last_hidden_state
-        logits_RV = model.lm_head(state_BSH[said_BS[:, 1:]])
-    return nn.functional.cross_entropy(logits_RV.float(), ids_BS[:, 1:][said_BS[:, 1:]], reduction="sum")
+        out = model.model(input_ids=ids_BS[:, :-1], use_cache=False, **wanted, **beside)
+        logits_RV = model.lm_head(out.last_hidden_state[said_BS[:, 1:]])
+    loss = nn.functional.cross_entropy(logits_RV.float(), ids_BS[:, 1:][said_BS[:, 1:]], reduction="sum")
+    routers = out.router_logits if chosen else ()
+    return loss, sum(_unevenness(logits_RE.float(), chosen) for logits_RE in routers) / max(1, len(routers))
+
+
+def _unevenness(logits_RE: "Tensor", chosen: int) -> "Tensor":
+    """1 where all E experts of a layer get as many of R tokens, E / chosen where the same ones get all (Switch
+    Transformers, arXiv 2101.03961, equation 4)."""
+    experts = logits_RE.shape[1]
+    taken_E = torch.bincount(logits_RE.topk(chosen).indices.flatten(), minlength=experts) / logits_RE.shape[0] / chosen
+    return experts * (taken_E * logits_RE.softmax(-1).mean(0)).sum()
 
 
 def _optimizers(model: Any, total_N: "Tensor", half: int) -> list[tuple[torch.optim.Optimizer, float]]:
     """What one process moves by the gradients of both, with full rates: every second matrix of the layers with Muon,
-    the first process also tables, experts and vectors with AdamW."""
-    matrices: list[nn.Parameter] = []
-    others: list[nn.Parameter] = []
+    the first process also the rest with AdamW."""
+    moved: dict[str, list[nn.Parameter]] = {"matrices": [], "queries": [], "others": []}
+    normed = any("q_norm" in name for name, _ in model.named_parameters())
     for name, parameter, gradient in _with_parts(model, total_N):
-        plain = parameter.dim() == 2 and not any(word in name for word in ("embed", "head", "bias"))
-        (matrices if plain else others).append(_moved(parameter, gradient))
-    muon = torch.optim.Muon(matrices[half::HALVES], lr=MUON_RATE, weight_decay=0.0, adjust_lr_fn="match_rms_adamw")
-    if half:
-        return [(muon, MUON_RATE)]
-    adam = torch.optim.AdamW(others, lr=ADAM_RATE, betas=(0.9, 0.95), weight_decay=0.0, fused=True)
-    return [(muon, MUON_RATE), (adam, ADAM_RATE)]
+        moved[_kind(name, parameter, normed)].append(_moved(parameter, gradient))
+    matrices = moved["matrices"][half::HALVES]
+    muon = torch.optim.Muon(matrices, lr=MUON_RATE, weight_decay=0.0, adjust_lr_fn="match_rms_adamw")
+    rates = {"others": ADAM_RATE, "queries": QUERY_RATE} if not half else {}
+    return [(muon, MUON_RATE)] + [
+        (torch.optim.AdamW(moved[kind], lr=rate, betas=(0.9, 0.95), weight_decay=0.0, fused=True), rate)
+        for kind, rate in rates.items()
+        if moved[kind]
+    ]
+
+
+def _kind(name: str, parameter: "Tensor", normed: bool) -> str:
+    if parameter.dim() != 2 or any(word in name for word in ("embed", "head", "bias")):
+        return "others"
+    return "queries" if not normed and ("q_proj" in name or "k_proj" in name) else "matrices"
 
 
 def _moved(parameter: "Tensor", gradient: "Tensor") -> nn.Parameter:
