@@ -175,7 +175,7 @@ def attend(query_RND: Tensor, keys: Keys, queries: Layout, seen: Seen, window: i
     own = [_own_scores(query_RND, key, queries) for key, _ in branch]
     every = torch.cat([score, *own], dim=-1)
     with torch.no_grad():  # where a score becomes infinite, the softmax has no derivative
-        every[..., : score.shape[-1]].masked_fill_(~seen[:, None], float("-inf"))
+        every[..., : score.shape[-1]] += _bias(seen)[:, None]
     weight = every.softmax(dim=-1).to(query_RND.dtype)
     context = weight[..., : score.shape[-1]].reshape(documents, groups, -1, score.shape[-1])
     mixed = queries.unpad((context @ keys.value_BGLD).view(documents, heads, columns, size).transpose(1, 2))
@@ -183,6 +183,11 @@ def attend(query_RND: Tensor, keys: Keys, queries: Layout, seen: Seen, window: i
         share_RN = queries.unpad(weight[..., score.shape[-1] + step].transpose(1, 2))
         mixed = mixed + share_RN[..., None] * value_RGD.repeat_interleave(heads // groups, dim=1)
     return mixed.flatten(1)
+
+
+def _bias(seen: Tensor) -> Tensor:
+    """What is added to scores so that only keys that are seen count: far faster than to fill in the others."""
+    return torch.zeros(seen.shape, device=seen.device).masked_fill_(~seen, float("-inf"))
 
 
 def _own_scores(query_RND: Tensor, key_RGD: Tensor, queries: Layout) -> Tensor:
@@ -237,7 +242,7 @@ def blocks_see(
         if window is not None:
             seen = seen & (before_cQ1L + row_T[first:, None] < window)
         seen = torch.cat((seen, own.expand(*seen.shape[:2], -1, -1)), dim=-1)
-        bias.append(torch.zeros(seen.shape, device=row_T.device).masked_fill_(~seen, float("-inf")))
+        bias.append(_bias(seen))
     return BlockMask(bias, first)
 
 

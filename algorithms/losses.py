@@ -88,11 +88,11 @@ class _Chunk:
 
     @cached_property
     def p(self) -> Tensor:
-        return self._p_UD[self._of_row_R]
+        return self._p_UD.index_select(0, self._of_row_R)
 
     @cached_property
     def log_p(self) -> Tensor:
-        return self._log_p_UD[self._of_row_R]
+        return self._log_p_UD.index_select(0, self._of_row_R)
 
     @cached_property
     def log_q(self) -> Tensor:
@@ -117,7 +117,7 @@ class _Chunk:
     @property
     def overlap_rounded(self) -> Tensor:
         """The overlap to six decimals, sooner: p and q both sum to 1."""
-        return (1 - 0.5 * torch.linalg.vector_norm(self.gap, ord=1, dim=-1)).clamp(0, 1)
+        return (1 - 0.5 * self.gap.abs().sum(dim=-1)).clamp(0, 1)
 
 
 def largest(x_RD: Tensor, count: int) -> Tensor:
@@ -265,7 +265,7 @@ def _score(
     by_heads: Sequence[Tensor | None],
 ) -> None:
     """One chunk: keep what was found, add its derivatives. What it takes is free again before the next one starts."""
-    hidden_CW = sides.hidden_RW[rows]
+    hidden_CW = sides.hidden_RW.index_select(0, rows)
     logits_CD = (hidden_CW @ sides.head_DW.T).float()
     chunk = _Chunk(*job.targets.log_probabilities(job.target_R[rows]), logits_CD, job.candidates)
     value, slope = _weighted(chunk, job.loss)

@@ -32,7 +32,8 @@ METRICS_FILE = "metrics.jsonl"
 DRAWS_PER_SEED = 1 << 32
 # Numbers of mallopt(3) in glibc.
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
-STEPS_BETWEEN_RELEASES = 4
+# The kernel fills what a release gave back anew: a fifth of a second after each on one core.
+STEPS_BETWEEN_HEAP_RELEASES, STEPS_BETWEEN_STORE_RELEASES = 8, 4
 # Drafting at every position of a reply is dear: this many replies tell the length to a few hundredths.
 VALIDATION_ROWS_MAX = 32
 
@@ -258,8 +259,9 @@ def keep_freed_memory() -> None:
 
 def _release_now_and_then(run: Run) -> None:
     # No two packs have the same shapes: freed blocks fit ever less, and the heap grows by tens of MB a step.
-    if run.steps % STEPS_BETWEEN_RELEASES == 0:
+    if run.steps % STEPS_BETWEEN_HEAP_RELEASES == 0:
         _libc().malloc_trim(0)
+    if run.steps % STEPS_BETWEEN_STORE_RELEASES == 0:
         run.store.forget()
 
 
