@@ -334,7 +334,7 @@ METRICS = {
         "does not run the draft that was trained. An interval that only reaches beyond it is not failed, and does not "
         "show that both agree. The gate fails too when a trap was found: a known mistake of export, loading or "
         "training, such as the wrong layers, that explains low acceptance; it is looked for where the gap fails or the "
-        "draft is served far below its validation.",
+        "draft is served far below its validation on every benchmark.",
         pooled="over verify steps, in pairs of replies",
     ),
     "parity_predicted_rate": Metric(

@@ -9,7 +9,7 @@ knows what the verifier would have said. So `served_length` here is at most acce
 nothing but the bonus token lies beyond. Each step counts with its bonus token on both sides.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -66,11 +66,15 @@ def _rates(replies: Sequence[Steps], draft_tokens: int) -> list[float]:
     return [sum(accepted > j for accepted in steps) / len(steps) for j in range(draft_tokens)]
 
 
-def falls_short(served_length: float, expected_length: float | None) -> bool:
-    """Whether a draft does so much worse than on its validation that its checkpoint must be in doubt."""
+def falls_short(served_lengths: Iterable[float], expected_length: float | None) -> bool:
+    """Whether a draft does so much worse than on its validation that its checkpoint must be in doubt.
+
+    On every benchmark, that is: text unlike that of its training is foreseen worse by a good draft too.
+    """
+    best = max(served_lengths)
     if expected_length is None:
-        return served_length < USELESS_LENGTH
-    return served_length - 1 < EXPECTED_SHARE * (expected_length - 1)
+        return best < USELESS_LENGTH
+    return best - 1 < EXPECTED_SHARE * (expected_length - 1)
 
 
 def run_parity(
@@ -91,10 +95,9 @@ def run_parity(
         expected_length: acceptance length on the validation of its training, if it is known.
         prompts: heldout.jsonl, to hold the served prompts against; None where it is not there.
     """
-    served = served_steps(rows)
     predicted, draft_tokens = predict(rows, folder, verifier, getattr(torch, settings.dtype))
     found = compare(rows, predicted, draft_tokens, settings)
-    short = falls_short(mean_length(served), expected_length)
+    short = falls_short((each["served_length"] for each in found["benchmarks"].values()), expected_length)
     diagnosis = None
     if short or not found["within"]:
         diagnosis = diagnose(folder, verifier, rows, predicted, settings, expected_length, prompts)
