@@ -1,6 +1,6 @@
 """Training speed and peak memory of our trainer against upstream speculators 0.9.0's, for each algorithm.
 
-    python -m benchmarks.training_speed [--algorithms NAME ...] [--turns 10] [--out FILE]
+    python -m benchmarks.training_speed [--algorithms NAME ...] [--draft-vocab-size N] [--turns 10] [--out FILE]
 
 Both read the same captured rows in packs of up to 1024 tokens, train drafts of the same size with the same draft
 vocabulary, in bfloat16 and with the same threads. Each is a process of its own and keeps its own loss, optimiser and
@@ -93,6 +93,9 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.training_speed", description=__doc__.split("\n")[0])
     parser.add_argument("--algorithms", nargs="+", choices=algorithms.NAMES, default=list(algorithms.NAMES))
     parser.add_argument("--reproduction", default="smollm2_135m", help="its capture and settings are used")
+    parser.add_argument(
+        "--draft-vocab-size", type=int, help="instead of the reproduction's, for drafts with a vocabulary of their own"
+    )
     parser.add_argument("--turns", type=int, default=10, help="measured optimiser steps a side, of 1024 packed tokens")
     parser.add_argument("--out", type=Path, help="also write the figures to this file as JSON")
     return parser.parse_args()
@@ -103,10 +106,12 @@ def _trainers(arguments: argparse.Namespace, work: Path) -> tuple[Trainers, dict
     reproduction = load_reproduction(arguments.reproduction)
     if missing := [name for name in arguments.algorithms if name not in reproduction.algorithms]:
         raise UserError(f"--algorithms {missing[0]}: not in {arguments.reproduction}. Fix: add it, or leave it out")
-    knobs = {
-        name: validate(algorithms.config_class(name), reproduction.algorithms[name], f"settings of {name}")
-        for name in arguments.algorithms
-    }
+    knobs = {}
+    for name in arguments.algorithms:
+        given = reproduction.algorithms[name]
+        if arguments.draft_vocab_size and "draft_vocab_size" in given:
+            given = given | {"draft_vocab_size": arguments.draft_vocab_size}
+        knobs[name] = validate(algorithms.config_class(name), given, f"settings of {name}")
     # No saved state in the middle: upstream saves at the end of an epoch alone.
     training = reproduction.training.model_copy(update={"epochs": 1, "checkpoint_minutes": 1e6})
     trainers = Trainers(
