@@ -14,6 +14,7 @@ def disagreements(run: "Reproduction") -> Iterator[str]:
     """One line for each, with both keys and the fix."""
     yield from _listed_twice(run)
     yield from _unknown_benchmarks(run)
+    yield from _too_few_prompts(run)
     yield from _unknown_variants(run)
     yield from _unknown_algorithms(run)
     yield from _speed_without_its_base(run)
@@ -45,6 +46,16 @@ def _unknown_benchmarks(run: "Reproduction") -> Iterator[str]:
         for name in names:
             if name not in listed:
                 yield f"{where}: {name!r} is not among data.heldout. Fix: use {' or '.join(sorted(listed))}, or list it"
+
+
+def _too_few_prompts(run: "Reproduction") -> Iterator[str]:
+    benchmark, requests = run.evaluate.latency.benchmark, run.evaluate.latency.requests
+    rows = sum(each.rows for each in run.data.heldout if each.name == benchmark)
+    if rows and rows < requests:
+        yield (
+            f"evaluate.latency.requests = {requests}: data.heldout has {rows} rows of {benchmark}. "
+            "Fix: hold out more, or send fewer"
+        )
 
 
 def _unknown_variants(run: "Reproduction") -> Iterator[str]:
@@ -99,6 +110,7 @@ def _no_room(run: "Reproduction") -> Iterator[str]:
         "evaluate.acceptance": run.evaluate.acceptance.max_new_tokens,
         "evaluate.accuracy": run.evaluate.accuracy.max_new_tokens,
         "evaluate.latency": run.evaluate.latency.max_new_tokens,
+        "evaluate.sampling": run.evaluate.sampling.max_new_tokens,
     }
     room = run.serve.max_model_len
     for section, tokens in limits.items():
@@ -134,6 +146,8 @@ def _does_not_fit_the_verifier(run: "Reproduction") -> Iterator[str]:
             f"needs.gpus = {gpus}. Fix: ask for {wanted} GPUs, or use mode offline"
         )
     yield from _trains_elsewhere(run)
+    if run.quantised and run.quantised.scheme == "fp8" and not gpus:
+        yield "quantised.scheme = fp8: needs.gpus = 0, and it is served on a GPU only. Fix: use int8"
     if run.plan is None:
         return
     size = run.plan.verifier

@@ -52,6 +52,8 @@ def _place(model: type[BaseModel], location: tuple[Any, ...]) -> tuple[str, dict
     around: dict[str, Any] = {}
     words = []
     for part in location:
+        if part == "[key]":  # after the key that is at fault
+            continue
         sections = [each for each in _options(annotation) if _is_model(each)]
         following, written = _step(annotation, part)
         if written:

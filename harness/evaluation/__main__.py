@@ -1,12 +1,21 @@
 """`python -m harness.evaluation measure|match|parity|lossless|sweep|verification|speed`: called by the rules."""
 
 import argparse
-import json
 from pathlib import Path
 
 from harness import provenance
 from harness.config import parse_settings
-from harness.errors import UserError, run_command
+from harness.errors import run_command
+from harness.evaluation.results import (
+    Asked,
+    Compared,
+    Prompt,
+    Sampled,
+    Summary,
+    read_file,
+    read_rows,
+    require_own_tokens,
+)
 from harness.evaluation.settings import (
     LosslessSettings,
     MatchSettings,
@@ -15,7 +24,7 @@ from harness.evaluation.settings import (
     SpeedSettings,
     SweepSettings,
 )
-from harness.files import read_jsonl, write_json
+from harness.files import write_json
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -46,16 +55,6 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _replies(folder: Path, name: str = "replies.jsonl") -> list[dict]:
-    path = folder / name
-    try:
-        return read_jsonl(path)
-    except FileNotFoundError:
-        raise UserError(f"{path}: no such file. Fix: run `python -m harness.evaluation measure` for it first") from None
-    except ValueError as error:
-        raise UserError(f"{path}: damaged ({error}). Fix: delete it and measure again") from None
-
-
 def _measure(arguments: argparse.Namespace) -> None:
     from harness.evaluation.measure import measure
 
@@ -67,7 +66,8 @@ def _match(arguments: argparse.Namespace) -> None:
     from harness.evaluation.match import compare
 
     settings = parse_settings(arguments.settings, MatchSettings)
-    found = compare(_replies(arguments.base), _replies(arguments.variant), settings)
+    base, variant = (read_rows(folder / "replies.jsonl", Compared) for folder in (arguments.base, arguments.variant))
+    found = compare(base, variant, settings)
     source = provenance.collect(settings.model_dump(), None, settings.scale)
     write_json(arguments.out, found | {"provenance": source})
 
@@ -76,8 +76,10 @@ def _parity(arguments: argparse.Namespace) -> None:
     from harness.evaluation.parity import run_parity
 
     settings = parse_settings(arguments.settings, ParitySettings)
-    rows, expected = _replies(arguments.measured), _validation_length(arguments.training)
-    found = run_parity(arguments.draft, arguments.verifier, rows, settings, expected, arguments.prompts)
+    rows, expected = read_rows(arguments.measured / "replies.jsonl", Asked), _validation_length(arguments.training)
+    require_own_tokens(rows, arguments.verifier)
+    prompts = read_rows(arguments.prompts, Prompt) if arguments.prompts else None
+    found = run_parity(arguments.draft, arguments.verifier, rows, settings, expected, prompts)
     source = provenance.collect(settings.model_dump(), settings.seed, settings.scale)
     write_json(arguments.out, found | {"provenance": source})
 
@@ -85,17 +87,15 @@ def _parity(arguments: argparse.Namespace) -> None:
 def _validation_length(summary: Path | None) -> float | None:
     if summary is None:
         return None
-    try:
-        return json.loads(summary.read_text())["validation"].get("acceptance_length_pooled")
-    except (FileNotFoundError, ValueError, LookupError) as error:
-        raise UserError(f"{summary}: no summary of a training ({error}). Fix: train again, or leave it out") from None
+    return read_file(summary, Summary)["validation"].get("acceptance_length_pooled")
 
 
 def _lossless(arguments: argparse.Namespace) -> None:
     from harness.evaluation.lossless import run_lossless
 
     settings = parse_settings(arguments.settings, LosslessSettings)
-    base, variant = (_replies(folder, "samples.jsonl") for folder in (arguments.base, arguments.variant))
+    base, variant = (read_rows(folder / "samples.jsonl", Sampled) for folder in (arguments.base, arguments.variant))
+    require_own_tokens([*base, *variant], arguments.verifier)
     found = run_lossless(arguments.verifier, base, variant, settings)
     source = provenance.collect(settings.model_dump(), settings.seed, settings.scale)
     write_json(arguments.out, found | {"provenance": source})

@@ -30,7 +30,6 @@ from harness.evaluation.match import first_difference
 from harness.evaluation.replies import Prompts, by_source
 from harness.evaluation.settings import ParitySettings
 from harness.evaluation.walk import Steps, mean_length
-from harness.files import read_jsonl
 from harness.jsonfile import read_object
 from harness.progress import log
 from harness.verifiers.weights import load_weights
@@ -90,7 +89,7 @@ def diagnose(
     predicted: Sequence[Steps],
     settings: ParitySettings,
     expected_length: float | None = None,
-    prompts: Path | None = None,
+    prompts: Sequence[Row] | None = None,
 ) -> dict[str, Any]:
     """The first trap that explains what was served, with the figures; printed line by line as well.
 
@@ -128,7 +127,7 @@ def _case(
     )  # fmt: skip
 
 
-def _facts(folder: Path, case: Case, prompts: Path | None) -> Iterator[tuple[str, str]]:
+def _facts(folder: Path, case: Case, prompts: Sequence[Row] | None) -> Iterator[tuple[str, str]]:
     """(trap, what is wrong) of everything that shows without drafting."""
     files = sorted(path.name for path in folder.iterdir())
     subject = Subject(case.content, case.tensors, case.algorithm, files, read_facts(case.verifier))
@@ -143,8 +142,8 @@ def _facts(folder: Path, case: Case, prompts: Path | None) -> Iterator[tuple[str
         yield from _prompt_facts(case, prompts)
 
 
-def _prompt_facts(case: Case, prompts: Path) -> Iterator[tuple[str, str]]:
-    meant = Prompts(read_jsonl(prompts), case.verifier, case.settings.system_prompt).token_ids
+def _prompt_facts(case: Case, prompts: Sequence[Row]) -> Iterator[tuple[str, str]]:
+    meant = Prompts(prompts, case.verifier, case.settings.system_prompt).token_ids
     for row in case.rows:
         if row["id"] not in meant:
             continue

@@ -49,10 +49,24 @@ class States:
 
 
 def load_draft(folder: Path, verifier: Path, dtype: torch.dtype) -> tuple[Algorithm, nn.Module, dict[str, Any]]:
-    """(algorithm, draft in the served dtype, config.json content) of a checkpoint folder."""
+    """(algorithm, draft in the served dtype, config.json content) of a checkpoint folder.
+
+    Raises:
+        UserError: one of both folders is damaged, or the draft is of a verifier of other sizes.
+    """
     content, tensors = read_checkpoint(folder)
-    algorithm = algorithms.load(content["speculators_model_type"])
-    draft = algorithm.restore(content, tensors, load_weights(verifier))
+    algorithm, weights = algorithms.load(content["speculators_model_type"]), load_weights(verifier)
+    theirs, layer = weights.config, content["transformer_layer_config"]
+    for what, ours, there in (
+        ("width", content.get("target_hidden_size") or layer["hidden_size"], theirs["hidden_size"]),
+        ("vocabulary", layer["vocab_size"], theirs["vocab_size"]),
+    ):
+        if ours != there:
+            raise UserError(
+                f"{folder}: made for a verifier of {what} {ours}, {verifier} has {there}. "
+                "Fix: give the verifier that it was trained on"
+            )
+    draft = algorithm.restore(content, tensors, weights)
     return algorithm, draft.to(dtype).eval(), content
 
 

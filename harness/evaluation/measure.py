@@ -12,14 +12,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness import provenance
-from harness.errors import UserError
 from harness.evaluation.acceptance import Counters, benchmark, by_category, identity_checks, settled_counters
 from harness.evaluation.client import Answer, Chat, Prompt, check_server
 from harness.evaluation.replies import Prompts, as_row, by_source
+from harness.evaluation.results import read_held_out
 from harness.evaluation.sampling import collect
 from harness.evaluation.settings import MeasureSettings
 from harness.evaluation.turns import next_turns, turn_names, turn_of
-from harness.files import read_jsonl, write_json, write_jsonl
+from harness.files import write_json, write_jsonl
 from harness.progress import log
 from harness.serving import expect, running_server
 
@@ -168,26 +168,6 @@ def _import_tools() -> None:
     harness.evaluation.latency.prepare()
 
 
-def _held_out(prompts: Path, settings: MeasureSettings) -> list[dict[str, Any]]:
-    """The rows of heldout.jsonl, enough of them for what is asked.
-
-    Raises:
-        UserError: there are none, or fewer than the latency check sends.
-    """
-    try:
-        rows = read_jsonl(prompts)
-    except FileNotFoundError:
-        raise UserError(f"{prompts}: no such file. Fix: run `python -m harness.data` first") from None
-    latency = settings.evaluate.latency
-    there = sum(row["source"] == latency.benchmark for row in rows)
-    if there < latency.requests:
-        raise UserError(
-            f"{prompts}: holds {there} prompts of {latency.benchmark}, evaluate.latency.requests = {latency.requests} "
-            "are sent. Fix: hold out more prompts, or send fewer requests"
-        )
-    return rows
-
-
 def measure(settings: MeasureSettings, variant: str, model: Path, verifier: Path, prompts: Path, out: Path) -> None:
     """Serve `model`, measure it, and leave the files of `FILES` in `out`, beside the server's log.
 
@@ -199,7 +179,7 @@ def measure(settings: MeasureSettings, variant: str, model: Path, verifier: Path
         prompts: heldout.jsonl.
         out: folder of the results; files of an earlier run are removed first.
     """
-    rows = _held_out(prompts, settings)
+    rows, _ = read_held_out(prompts, settings.evaluate.latency)
     out.mkdir(parents=True, exist_ok=True)
     for name in FILES:
         (out / name).unlink(missing_ok=True)

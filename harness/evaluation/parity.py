@@ -83,7 +83,7 @@ def run_parity(
     rows: Sequence[Row],
     settings: ParitySettings,
     expected_length: float | None = None,
-    prompts: Path | None = None,
+    prompts: Sequence[Row] | None = None,
 ) -> dict[str, Any]:
     """Predict and compare, and diagnose where something is wrong; see the module's head.
 
@@ -93,7 +93,7 @@ def run_parity(
         rows: of replies.jsonl.
         settings: slice of the reproduction.
         expected_length: acceptance length on the validation of its training, if it is known.
-        prompts: heldout.jsonl, to hold the served prompts against; None where it is not there.
+        prompts: rows of heldout.jsonl, to hold the served prompts against; None where they are not there.
     """
     predicted, draft_tokens = predict(rows, folder, verifier, getattr(torch, settings.dtype))
     found = compare(rows, predicted, draft_tokens, settings)

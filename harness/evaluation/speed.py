@@ -4,7 +4,6 @@ Called by `python -m harness.evaluation speed`; `speed_model` does the arithmeti
 lengths, `verification` times steps without a draft.
 """
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,12 +12,13 @@ from typing import Any
 import numpy as np
 
 from harness.errors import UserError
+from harness.evaluation import results
 from harness.evaluation import speed_model as model
+from harness.evaluation.results import read_file, read_rows
 from harness.evaluation.settings import SpeedSettings
 from harness.evaluation.speed_model import Floats, Load
 from harness.evaluation.statistics import Interval, paired_ratio
 from harness.evaluation.walk import inside_reply
-from harness.files import read_jsonl
 
 MS = 1000.0
 Records = list[dict[str, Any]]
@@ -39,15 +39,6 @@ class Served:
     replies: dict[str, dict[str, Any]]
 
 
-def _content(path: Path) -> dict[str, Any]:
-    try:
-        return json.loads(path.read_text())
-    except FileNotFoundError:
-        raise UserError(f"{path}: no such file. Fix: run the step that measures it first") from None
-    except json.JSONDecodeError as error:
-        raise UserError(f"{path}: not JSON ({error}). Fix: delete it and measure again") from None
-
-
 def _records(latency: dict[str, Any]) -> dict[int, Records]:
     loads = {int(level): load for level, load in latency["concurrency"].items()}
     return {level: load["records"] for level, load in sorted(loads.items()) if not load["invalid"]}
@@ -55,14 +46,15 @@ def _records(latency: dict[str, Any]) -> dict[int, Records]:
 
 def read_measured(folder: Path, benchmark: str) -> Served:
     """What `measure` left of a variant: its latency, and the replies to the prompts of `benchmark`."""
-    rows = [row for row in read_jsonl(folder / "replies.jsonl") if row["source"] == benchmark and row["spec"]]
-    return Served(_records(_content(folder / "latency.json")), {row["id"]: row for row in rows})
+    replies = read_rows(folder / "replies.jsonl", results.Served)
+    rows = {row["id"]: row for row in replies if row["source"] == benchmark and row["spec"]}
+    return Served(_records(read_file(folder / "latency.json", results.Latency)), rows)
 
 
 def read_swept(path: Path) -> tuple[int, Served]:
     """(draft length, what `sweep` left of it)."""
-    content = _content(path)
-    rows = {row["id"]: row for row in content["replies"]}
+    content = read_file(path, results.Swept)
+    rows = {row["id"]: row for row in content["replies"] if row["spec"]}
     return content["num_speculative_tokens"], Served(_records(content["latency"]), rows)
 
 
@@ -188,10 +180,10 @@ def measure_speed(
     Raises:
         UserError: a file is missing or damaged, or nothing can be compared.
     """
-    configured = _content(measured / "acceptance.json")["num_speculative_tokens"]
+    configured = read_file(measured / "acceptance.json", results.Acceptance)["num_speculative_tokens"]
     served = {0: read_measured(base, settings.benchmark), configured: read_measured(measured, settings.benchmark)}
     served |= {k: each for k, each in map(read_swept, swept) if k != configured}
-    timed = _content(verification)["step_seconds"] if verification else {}
+    timed = read_file(verification, results.Verification)["step_seconds"] if verification else {}
     found = compare(served, configured, {int(level): rounds for level, rounds in timed.items()}, settings)
     return found | {"figures": figures(found)}
 

@@ -15,8 +15,9 @@ from harness.evaluation.acceptance import benchmark, identity_checks, settled_co
 from harness.evaluation.client import Answer, Chat, check_server
 from harness.evaluation.latency import measure_latency, prepare
 from harness.evaluation.replies import Prompts
+from harness.evaluation.results import read_held_out
 from harness.evaluation.settings import SweepSettings
-from harness.files import read_jsonl, write_json
+from harness.files import write_json
 from harness.serving import Server, expect, running_server
 
 
@@ -35,8 +36,7 @@ def sweep(settings: SweepSettings, variant: str, model: Path, verifier: Path, pr
         UserError: the server is not what was meant.
         RuntimeError: a reply failed.
     """
-    chosen = [row for row in read_jsonl(prompts) if row["source"] == settings.latency.benchmark]
-    asked = Prompts(chosen[: settings.latency.requests], verifier, settings.system_prompt)
+    asked = Prompts(read_held_out(prompts, settings.latency)[1], verifier, settings.system_prompt)
     speculative = {"num_speculative_tokens": settings.num_speculative_tokens}
     with ExitStack() as stack:
         background = stack.enter_context(ThreadPoolExecutor(1))

@@ -15,8 +15,9 @@ from harness import provenance
 from harness.errors import UserError
 from harness.evaluation.client import Chat
 from harness.evaluation.replies import Prompts
+from harness.evaluation.results import read_held_out
 from harness.evaluation.settings import SweepSettings
-from harness.files import read_jsonl, write_json
+from harness.files import write_json
 from harness.serving import blind_drafts, expect, running_server
 
 
@@ -70,7 +71,7 @@ def verification(settings: SweepSettings, verifier: Path, prompts: Path, out: Pa
         RuntimeError: a reply failed.
     """
     latency, longest = settings.latency, settings.num_speculative_tokens
-    chosen = [row for row in read_jsonl(prompts) if row["source"] == latency.benchmark][: latency.requests]
+    _, chosen = read_held_out(prompts, latency)
     asked, notes, found = Prompts(chosen, verifier, settings.system_prompt), out.with_suffix(".steps"), {}
     told = blind_drafts.speculative_config(longest)
     with _noted_in(notes), running_server(str(verifier), settings.serve, out.with_suffix(".log"), told) as server:

@@ -1,6 +1,11 @@
 """The base of every section of settings. Sections are read by `harness.config` and handed to the commands as JSON."""
 
-from pydantic import BaseModel, ConfigDict
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field
+
+# The engine, torch and numpy all take these.
+Seed = Annotated[int, Field(ge=0, lt=2**32, description="use a whole number from 0 to 4294967295")]
 
 
 class Strict(BaseModel):

@@ -4,7 +4,7 @@ from typing import Annotated, Literal, get_args
 
 from pydantic import Field
 
-from harness.sections.base import Strict
+from harness.sections.base import Seed, Strict
 
 SourceName = Literal[
     "word_problems", "instructions", "image_questions", "gsm8k", "gsm8k_5shot", "mt_bench", "repeat_word"
@@ -71,7 +71,7 @@ class Reply(Strict):
 class Data(Strict):
     """Prompts and replies."""
 
-    seed: int = Field(ge=0, description="use a whole number from 0")
+    seed: Seed
     folder: str | None = Field(
         None, description="give the folder that holds gsm8k/, mt_bench/ and chat sets by name, or leave it out"
     )

@@ -4,11 +4,12 @@ from typing import Annotated, Literal, get_args
 
 from pydantic import Field, PositiveFloat, PositiveInt
 
-from harness.sections.base import Strict
+from harness.sections.base import Seed, Strict
 from harness.sections.data import SourceName
 
 TaskName = Literal["word_problems", "image_questions", "gsm8k", "gsm8k_5shot"]
 Share = Annotated[float, Field(ge=0, le=1)]
+DraftTokens = Annotated[int, Field(ge=1, le=32)]
 
 
 class Acceptance(Strict):
@@ -60,7 +61,7 @@ class Latency(Strict):
 class Speed(Strict):
     """What a step costs by draft length: further lengths are served for a moment, on `latency`'s benchmark."""
 
-    draft_tokens: dict[str, list[int]] = Field(
+    draft_tokens: dict[str, list[DraftTokens]] = Field(
         min_length=1, description="give algorithm: [further draft tokens per step], or [] for its own length alone"
     )
     requests: int = Field(ge=2, description="send this many requests at each further length")
@@ -85,8 +86,8 @@ class Sampling(Strict):
 class Evaluate(Strict):
     """What is measured on every variant."""
 
-    bootstrap_resamples: int = Field(2000, ge=100, description="use 100 or more")
-    seed: int = Field(0, ge=0, description="use a whole number from 0")
+    bootstrap_resamples: int = Field(2000, ge=100, le=100_000, description="use 100 to 100,000")
+    seed: Seed = 0
     near_tie_nats: float = Field(0.5, gt=0, description="a difference at a smaller top-2 margin is benign")
     parity_margin_tokens: float = Field(0.05, ge=0, description="allow this much between predicted and served length")
     acceptance: Acceptance

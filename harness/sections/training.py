@@ -4,7 +4,7 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from harness.sections.base import Strict
+from harness.sections.base import Seed, Strict
 
 Tracker = Literal["tensorboard", "trackio"]
 
@@ -54,7 +54,7 @@ class Capture(Strict):
 class Training(Strict):
     """The optimisation, the same knobs for every algorithm."""
 
-    seed: int = Field(ge=0, description="use a whole number from 0")
+    seed: Seed
     epochs: int = Field(ge=1, description="use 1 or more passes over the data")
     tokens_per_step: int = Field(ge=16, description="pack this many tokens into an optimiser step")
     learning_rate: float = Field(gt=0, description="use a positive number such as 1e-3")

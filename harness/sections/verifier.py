@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from harness.sections.base import Strict
+from harness.sections.base import Seed, Strict
 
 Variable = Annotated[str, Field(pattern=r"^[A-Za-z_]\w*$")]
 
@@ -51,8 +51,10 @@ class MiniatureVerifier(AnyVerifier):
     family: Literal["llama", "qwen3", "qwen3_moe", "qwen3_vl_moe", "gpt_oss", "mistral"] = Field(
         description="use llama, qwen3, qwen3_moe, qwen3_vl_moe, gpt_oss or mistral"
     )
-    seed: int = Field(1, ge=0, description="use a whole number from 0")
-    training_tokens: int = Field(1_200_000, ge=10_000, description="train on this many tokens of text")
+    seed: Seed = 1
+    training_tokens: int = Field(
+        1_200_000, ge=10_000, le=100_000_000, description="train on 10,000 to 100,000,000 tokens of text"
+    )
     tokens_per_step: int = Field(2048, ge=256, description="take this many tokens into an optimiser step")
 
 

@@ -70,6 +70,8 @@ PLAN = {
     },
 }  # fmt: skip
 
+MINIATURE = {"source": "miniature", "id": "specproof/llama", "family": "llama"}
+
 FAULTS = [
     ("training.learning_rat", 1.0, "training.learning_rat: no such key. Fix: learning_rate"),
     ("training.zzz", 1, "training.zzz: no such key. Fix: use one of checkpoint_minutes, clip_norm,"),
@@ -105,9 +107,10 @@ FAULTS = [
     ("gates.speedup_c1_min", {"eagle3": -1.0}, "gates.speedup_c1_min.eagle3 = -1.0: Input should be greater than 0"),
     ("gates.acceptance_length_min", {"eagle3": {"mt_bench": 2.0}}, "'mt_bench' is not among data.heldout"),
     ("evaluate.latency.benchmark", "gsm8k", "evaluate.latency.benchmark: 'gsm8k' is not among data.heldout"),
+    ("evaluate.latency.requests", 10**6, "evaluate.latency.requests = 1000000: data.heldout has "),
     ("evaluate.latency.concurrency", [8], "evaluate.latency.concurrency = [8] has no 1. Fix: add it there"),
     ("gates.accuracy_min", {"gsm8k": 0.5}, "gates.accuracy_min: 'gsm8k' is not among evaluate.accuracy.tasks. Fix:"),
-    ("gates.accuracy_min", {"gsm8": 0.5}, "gates.accuracy_min.gsm8"),
+    ("gates.accuracy_min", {"gsm8": 0.5}, "gates.accuracy_min.gsm8 = 'gsm8': Input should be 'word_problems',"),
     ("gates.accuracy_min", {"word_problems": 72}, "gates.accuracy_min.word_problems = 72: Input should be less than"),
     ("evaluate.output_match", {"sources": ["repeat_word"], "first_tokens": 10},
      "evaluate.output_match.sources: 'repeat_word' is not among data.heldout"),
@@ -120,6 +123,18 @@ FAULTS = [
      "evaluate.speed.concurrency: 2 is not among evaluate.latency.concurrency. Fix: add it there"),
     ("evaluate.speed", {"draft_tokens": {"eagle3": [1]}, "requests": 99, "concurrency": [1]},
      "evaluate.speed.requests = 99: is above evaluate.latency.requests = 20, which evaluate.speed compares"),
+    ("quantised", {"scheme": "fp8"}, "quantised.scheme = fp8: needs.gpus = 0, and it is served on a GPU only. Fix: u"),
+    ("evaluate.speed", {"draft_tokens": {"eagle3": [0]}, "requests": 4, "concurrency": [1]},
+     "evaluate.speed.draft_tokens.eagle3.0 = 0: Input should be greater than or equal to 1. Fix: "),
+    ("evaluate.speed", {"draft_tokens": {"eagel3": [1]}, "requests": 4, "concurrency": [1]},
+     "evaluate.speed.draft_tokens: 'eagel3' is not among algorithms. Fix: use eagle3"),
+    ("evaluate.sampling", {"max_new_tokens": 9999}, "evaluate.sampling.max_new_tokens = 9999: no room in serve"),
+    ("evaluate.bootstrap_resamples", 10**9, "evaluate.bootstrap_resamples = 1000000000: Input should be less than or"),
+    ("training.seed", 2**64, "training.seed = 18446744073709551616: Input should be less than 4294967296. Fix: use a"),
+    ("verifier", MINIATURE | {"training_tokens": 0}, "verifier.training_tokens = 0: Input should be greater than or"),
+    ("verifier", MINIATURE | {"training_tokens": 1e6}, "verifier.training_tokens = 1000000.0: Input should be a valid"),
+    ("verifier", MINIATURE | {"family": "gemma"}, "verifier.family = 'gemma': Input should be 'llama', 'qwen3'"),
+    ("verifier", MINIATURE | {"tokens_per_step": 1}, "verifier.tokens_per_step = 1: Input should be greater than or"),
     ("serve.tensor_parallel_size", 2, "serve.tensor_parallel_size = 2: needs.gpus = 0. Fix: ask for 2 GPUs, or lower"),
     ("training.processes", 64, "training.processes = 64: needs.cores = 2. Fix: use 2 at most"),
     ("training.compile", True, "training.compile = True: needs.gpus = 0, and it pays on a GPU only. Fix: leave it out"),

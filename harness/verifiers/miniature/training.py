@@ -6,11 +6,11 @@ its part of the parameters, so that a seed gives the same model every time.
 """
 
 import math
+import signal
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from multiprocessing.synchronize import Barrier
-from threading import BrokenBarrierError
+from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -30,20 +30,38 @@ MUON_RATE, ADAM_RATE, WARMUP_SHARE, GRADIENT_NORM_MAX = 1e-2, 8e-3, 0.05, 1.0
 QUERY_RATE = 3e-3  # of queries and keys that no norm follows; Muon's even steps drown what they learn in noise
 BALANCE = 0.02  # weight of how unevenly experts are used: without, gpt-oss's routers settle on two of four for good
 HALVES = 2
-STEP_S_MAX = 300.0  # the other process is gone when it takes longer
+
+
+class OtherGone(Exception):
+    """The process with the other half has ended."""
 
 
 @dataclass(frozen=True)
 class Shared:
-    """What both processes see: one row of gradients and one loss each, and where they wait for one another."""
+    """What both processes see: one row of gradients and one loss each, and a pipe on which they wait for one another.
+
+    Not a barrier: that waits for a process that was killed, and its locks do so without a limit. A pipe ends with it.
+    """
 
     gradients_2N: "Tensor"
     losses_2: "Tensor"
-    barrier: Barrier
+    ends: tuple[Connection, Connection]
 
-    def meet(self) -> None:
-        """Wait until both are here."""
-        self.barrier.wait(STEP_S_MAX)
+    def keep(self, half: int) -> None:
+        """Close the end of the other process here, so that it closes for good when that one ends."""
+        self.ends[1 - half].close()
+
+    def meet(self, half: int) -> None:
+        """Wait until both are here.
+
+        Raises:
+            OtherGone: the other will not come.
+        """
+        try:
+            self.ends[half].send_bytes(b"here")
+            self.ends[half].recv_bytes()
+        except (EOFError, OSError):
+            raise OtherGone from None
 
 
 def train(model: Any, packs: Sequence[list[Half]], verifier: MiniatureVerifier) -> None:
@@ -55,19 +73,18 @@ def train(model: Any, packs: Sequence[list[Half]], verifier: MiniatureVerifier) 
     model.train().share_memory()
     processes = multiprocessing.get_context("fork")
     count = sum(parameter.numel() for parameter in model.parameters())
-    shared = Shared(
-        torch.zeros(HALVES, count).share_memory_(), torch.zeros(HALVES).share_memory_(), processes.Barrier(HALVES)
-    )
+    shared = Shared(torch.zeros(HALVES, count).share_memory_(), torch.zeros(HALVES).share_memory_(), processes.Pipe())
     tokens = sum(ids_BS.numel() for pack in packs for ids_BS, *_ in pack)
     other = processes.Process(target=_other, args=(model, packs, shared), daemon=True)
     with _one_thread(), meter(f"{verifier.id}: training", tokens, "tokens") as bar:
         other.start()
+        shared.keep(0)
         try:
             for step, loss in enumerate(_steps(0, model, packs, shared)):
                 if not math.isfinite(loss):
                     raise UserError(f"verifier {verifier.id}: the loss is not finite at step {step}. Fix: another seed")
                 bar.advance(sum(ids_BS.numel() for ids_BS, *_ in packs[step]), f"loss {loss:.3f}")
-        except BrokenBarrierError:
+        except OtherGone:
             raise UserError(
                 f"verifier {verifier.id}: the second process of its training died. Fix: free memory, and run again"
             ) from None
@@ -80,12 +97,11 @@ def train(model: Any, packs: Sequence[list[Half]], verifier: MiniatureVerifier) 
 
 def _other(model: Any, packs: Sequence[list[Half]], shared: Shared) -> None:
     die_with_parent()
-    try:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the first process's, which ends this one
+    shared.keep(1)
+    with suppress(OtherGone):
         for _ in _steps(1, model, packs, shared):
             pass
-    except BaseException:
-        shared.barrier.abort()
-        raise
 
 
 @contextmanager
@@ -109,7 +125,7 @@ def _steps(half: int, model: Any, packs: Sequence[list[Half]], shared: Shared) -
         own_N.zero_()
         said = sum(int(said_BS.sum()) for _, said_BS, _ in pack)
         shared.losses_2[half] = _learn(model, said, pack[half]) if half < len(pack) else 0.0
-        shared.meet()
+        shared.meet(half)
         torch.sum(shared.gradients_2N, dim=0, out=total_N)
         loss = float(shared.losses_2.sum())
         total_N *= (GRADIENT_NORM_MAX / (total_N.norm() + 1e-6)).clamp(max=1.0)
@@ -118,7 +134,7 @@ def _steps(half: int, model: Any, packs: Sequence[list[Half]], shared: Shared) -
             for group in optimizer.param_groups:
                 group["lr"] = rate * share
             optimizer.step()
-        shared.meet()
+        shared.meet(half)
         yield loss
 
 

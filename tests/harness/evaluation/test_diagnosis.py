@@ -17,7 +17,6 @@ from harness.evaluation.diagnosis import diagnose
 from harness.evaluation.loop import States, accepted_steps
 from harness.evaluation.parity import run_parity
 from harness.evaluation.settings import ParitySettings
-from harness.files import write_jsonl
 from harness.verifiers.weights import load_weights
 from tests import toy
 
@@ -223,12 +222,12 @@ def test_another_number_of_draft_tokens_is_named(good):
     assert found["diagnosis"]["said"] == "the server drafts 5 tokens a step, the checkpoint says 3"
 
 
-def test_prompts_of_another_template_are_named(good, tmp_path):
+def test_prompts_of_another_template_are_named(good):
     world = good("eagle3")
     messages = [{"role": "user", "content": "Hello"}]
-    write_jsonl(tmp_path / "heldout.jsonl", [{"id": "0", "source": "toy", "messages": messages}])
+    prompts = [{"id": "0", "source": "toy", "messages": messages}]
     rows = served_as(world, [[0] * STEPS] * REPLIES)
-    found = run_parity(world.root / "good", world.verifier, rows, SETTINGS, prompts=tmp_path / "heldout.jsonl")
+    found = run_parity(world.root / "good", world.verifier, rows, SETTINGS, prompts=prompts)
     assert found["diagnosis"]["trap"] == "chat-template"
     assert "0: the served prompt has 10 tokens" in found["diagnosis"]["said"]
 

@@ -179,3 +179,11 @@ def test_the_draft_is_restored_in_the_served_dtype(checkpoint):
     _, draft, content = load_draft(folder, verifier, torch.bfloat16)
     assert {parameter.dtype for parameter in draft.parameters()} == {torch.bfloat16}
     assert content == json.loads((folder / "config.json").read_text())
+
+
+@pytest.mark.parametrize(("changes", "said"), [({"hidden_size": 128}, "width 64"), ({"vocab_size": 400}, "vocabulary")])
+def test_a_draft_of_another_verifier_is_refused(checkpoint, tmp_path, changes, said):
+    _, folder = checkpoint
+    other = toy.write_verifier(tmp_path / "other", **changes)
+    with pytest.raises(UserError, match=rf"made for a verifier of {said}.* Fix: give the verifier"):
+        load_draft(folder, other, torch.float32)
