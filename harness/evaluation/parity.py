@@ -20,8 +20,9 @@ from harness.evaluation.loop import Row, gap_of, predict, served_steps
 from harness.evaluation.settings import ParitySettings
 from harness.evaluation.walk import Steps, mean_length
 
-# A draft that falls this far short of its validation is looked into, and so is a useless one without a validation.
-EXPECTED_SHARE = 0.75
+# A draft that falls this far short of its validation is looked into, and so is a useless one without a validation. A
+# tenth of a token is what the validation of a small training is off by.
+EXPECTED_SHARE, LEAST_SHORT_TOKENS = 0.75, 0.1
 USELESS_LENGTH = 1.2
 
 
@@ -74,7 +75,7 @@ def falls_short(served_lengths: Iterable[float], expected_length: float | None) 
     best = max(served_lengths)
     if expected_length is None:
         return best < USELESS_LENGTH
-    return best - 1 < EXPECTED_SHARE * (expected_length - 1)
+    return best - 1 < EXPECTED_SHARE * (expected_length - 1) and expected_length - best > LEAST_SHORT_TOKENS
 
 
 def run_parity(
