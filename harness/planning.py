@@ -21,8 +21,9 @@ from harness.sections.verifier import MiniatureVerifier
 HOUR_S = 3600.0
 # Prompts of the known benchmarks are short beside chats; their replies end at the limit more often than not.
 BENCHMARK_PROMPT_TOKENS = 150.0
-# Of a miniature that is a mixture of experts; 2 cores train 17,000 to 21,000 of the others in a second.
-MINIATURE_TOKENS_PER_S = 14_000.0
+# Trained by 2 cores in a second, on average: 17,000 to 21,000 of a dense miniature, 10,000 to 16,000 with experts.
+MINIATURE_TOKENS_PER_S, WITH_EXPERTS_TOKENS_PER_S = 19_000.0, 14_000.0
+FAMILIES_WITH_EXPERTS = ("gpt_oss", "qwen3_moe", "qwen3_vl_moe")
 
 
 @dataclass(frozen=True)
@@ -111,7 +112,9 @@ class _Planner:
         """Fetching the weights, with the disk's hours; a miniature is trained."""
         source, stored = self.run.verifier, self.size.weight_bytes
         if isinstance(source, MiniatureVerifier):
-            hours = (self.machine.start_s + source.training_tokens / MINIATURE_TOKENS_PER_S) / HOUR_S
+            experts = source.family in FAMILIES_WITH_EXPERTS
+            rate = WITH_EXPERTS_TOKENS_PER_S if experts else MINIATURE_TOKENS_PER_S
+            hours = (self.machine.start_s + source.training_tokens / rate) / HOUR_S
             return Step("verifier", "", source.training_tokens, hours, 1, stored)
         return Step("verifier", "", 0.0, costs.write_s(self.machine, stored) / HOUR_S, 0, stored)
 
