@@ -6,6 +6,8 @@ Called by `harness.config.load_reproduction`.
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from harness.sections.verifier import READS_IMAGES
+
 if TYPE_CHECKING:
     from harness.config import Reproduction
 
@@ -15,6 +17,7 @@ def disagreements(run: "Reproduction") -> Iterator[str]:
     yield from _listed_twice(run)
     yield from _unknown_benchmarks(run)
     yield from _too_few_prompts(run)
+    yield from _images_for_text_alone(run)
     yield from _unknown_variants(run)
     yield from _unknown_algorithms(run)
     yield from _speed_without_its_base(run)
@@ -56,6 +59,14 @@ def _too_few_prompts(run: "Reproduction") -> Iterator[str]:
             f"evaluate.latency.requests = {requests}: data.heldout has {rows} rows of {benchmark}. "
             "Fix: hold out more, or send fewer"
         )
+
+
+def _images_for_text_alone(run: "Reproduction") -> Iterator[str]:
+    family = getattr(run.verifier, "family", None)  # of a miniature; what others read, their own files say
+    for section in ("train", "heldout"):
+        asked = {each.name for each in getattr(run.data, section)}
+        if family not in (None, READS_IMAGES) and "image_questions" in asked:
+            yield f"data.{section}: image_questions: verifier.family = {family} reads text. Fix: use {READS_IMAGES}"
 
 
 def _unknown_variants(run: "Reproduction") -> Iterator[str]:

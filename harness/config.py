@@ -139,6 +139,11 @@ def load_all(folder: Path = REPRODUCTIONS) -> dict[str, Reproduction]:
                     f"{folder / name}: target {reproduction.target} is taken. Fix: give the folder another name"
                 )
             loaded[reproduction.target] = reproduction
+    for reproduction in loaded.values():
+        instead, names = reproduction.needs.instead, reproduction_names(folder)
+        if instead and instead not in names:
+            place = f"{folder / reproduction.name / 'reproduction.yaml'}: needs.instead = {instead!r}"
+            raise UserError(f"{place}: no such reproduction. Fix: use one of: {', '.join(names)}")
     if not loaded:
         raise UserError(f"{folder}: holds no reproduction. Fix: run from the repository root")
     return loaded

@@ -77,12 +77,6 @@ class Compared(Asked):
     top_logprobs: list[list[Candidate]]
 
 
-class Served(Reply):
-    """The same as `speed` reads it."""
-
-    source: str
-
-
 class Sampled(Reply):
     """A row of samples.jsonl."""
 

@@ -5,7 +5,7 @@ lengths, `verification` times steps without a draft.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from harness.evaluation.results import read_file, read_rows
 from harness.evaluation.settings import SpeedSettings
 from harness.evaluation.speed_model import Floats, Load
 from harness.evaluation.statistics import Interval, paired_ratio
+from harness.evaluation.turns import turn_of
 from harness.evaluation.walk import inside_reply
 
 MS = 1000.0
@@ -33,10 +34,12 @@ class Served:
     Attributes:
         records: latency records by concurrency.
         replies: rows with `token_ids` and `spec` by prompt; empty where nothing drafts.
+        prompts: token ids of each prompt; empty for a sweep.
     """
 
     records: dict[int, Records]
     replies: dict[str, dict[str, Any]]
+    prompts: dict[str, list[int]] = field(default_factory=dict)
 
 
 def _records(latency: dict[str, Any]) -> dict[int, Records]:
@@ -46,9 +49,10 @@ def _records(latency: dict[str, Any]) -> dict[int, Records]:
 
 def read_measured(folder: Path, benchmark: str) -> Served:
     """What `measure` left of a variant: its latency, and the replies to the prompts of `benchmark`."""
-    replies = read_rows(folder / "replies.jsonl", results.Served)
-    rows = {row["id"]: row for row in replies if row["source"] == benchmark and row["spec"]}
-    return Served(_records(read_file(folder / "latency.json", results.Latency)), rows)
+    asked = [row for row in read_rows(folder / "replies.jsonl", results.Asked) if row["source"] == benchmark]
+    rows = {row["id"]: row for row in asked if row["spec"]}
+    prompts = {row["id"]: row["prompt_token_ids"] for row in asked if turn_of(row["id"]) == 1}
+    return Served(_records(read_file(folder / "latency.json", results.Latency)), rows, prompts)
 
 
 def read_swept(path: Path) -> tuple[int, Served]:
@@ -182,6 +186,9 @@ def measure_speed(
     """
     configured = read_file(measured / "acceptance.json", results.Acceptance)["num_speculative_tokens"]
     served = {0: read_measured(base, settings.benchmark), configured: read_measured(measured, settings.benchmark)}
+    for key, prompt in served[0].prompts.items():
+        if served[configured].prompts.get(key, prompt) != prompt:
+            raise UserError(f"{base} and {measured}: {key} is another prompt there. Fix: give folders of one verifier")
     served |= {k: each for k, each in map(read_swept, swept) if k != configured}
     timed = read_file(verification, results.Verification)["step_seconds"] if verification else {}
     found = compare(served, configured, {int(level): rounds for level, rounds in timed.items()}, settings)

@@ -12,7 +12,14 @@ from typing import Any
 from harness.codeversion import versions
 from harness.errors import UserError
 from harness.files import file_sha256, json_sha256
-from harness.sections.verifier import FolderVerifier, HubVerifier, MiniatureVerifier, Verifier, WheelVerifier
+from harness.sections.verifier import (
+    READS_IMAGES,
+    FolderVerifier,
+    HubVerifier,
+    MiniatureVerifier,
+    Verifier,
+    WheelVerifier,
+)
 from harness.verifiers import wheel
 from harness.verifiers.template import fix_variables
 
@@ -25,7 +32,6 @@ TRACES_OF_THE_MAKER = (
     "is_local",
     "local_files_only",
 )
-READS_IMAGES = "qwen3_vl_moe"  # the family of miniatures that is built in a way of its own
 EDITED_FILES = ("config.json", "tokenizer_config.json", "generation_config.json")
 
 

@@ -223,6 +223,20 @@ def test_two_reproductions_with_the_same_target_are_refused(tmp_path: Path):
         load_all(tmp_path)
 
 
+def test_a_small_target_that_is_not_there_is_named(tmp_path: Path):
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "reproduction.yaml").write_text(yaml.safe_dump(_changed("needs.instead", "other")))
+    with pytest.raises(UserError, match=r"needs.instead = 'other': no such reproduction. Fix: use one of: mine"):
+        load_all(tmp_path)
+
+
+def test_images_are_not_for_a_miniature_that_reads_text(tmp_path: Path):
+    content = _changed("verifier", MINIATURE)
+    content["data"]["train"] = [{"source": "image_questions", "rows": 5}]
+    said = _load(tmp_path, content)
+    assert said == "FILE: data.train: image_questions: verifier.family = llama reads text. Fix: use qwen3_vl_moe"
+
+
 def test_a_folder_without_reproductions_is_refused(tmp_path: Path):
     with pytest.raises(UserError, match="holds no reproduction"):
         load_all(tmp_path)

@@ -16,7 +16,7 @@ ROW = {
     "id": "a", "source": "word_problems", "prompt_token_ids": [1, 2], "token_ids": [3, 4, 5], "spec": SPEC,
     "token_texts": ["x", "y", "z"], "top_logprobs": [[[3, -0.1], [4, -2]]], "likeliest": [[3, -0.1]], "more": None,
 }  # fmt: skip
-KINDS = (results.Asked, results.Compared, results.Sampled, results.Served)
+KINDS = (results.Asked, results.Compared, results.Sampled)
 
 
 @pytest.mark.parametrize("kind", KINDS)

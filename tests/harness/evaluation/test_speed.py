@@ -1,6 +1,7 @@
 """What the speed file says, from result files written by hand: every figure is worked out beside its test."""
 
 import json
+from contextlib import nullcontext
 
 import pytest
 
@@ -25,7 +26,8 @@ def latency(seconds_after_first, ids=IDS, tokens=TOKENS, invalid=False):
 
 def reply(prompt, accepted, drafted, tokens=TOKENS):
     spec = {"accepted_per_step": accepted, "drafted_per_step": drafted}
-    return {"id": prompt, "source": "word_problems", "token_ids": list(range(tokens)), "spec": spec}
+    asked = {"id": prompt, "source": "word_problems", "prompt_token_ids": [1, 2]}
+    return asked | {"token_ids": list(range(tokens)), "spec": spec}
 
 
 def write(folder, seconds_after_first, accepted=None, drafted=None, draft_tokens=0, **changes):
@@ -142,6 +144,14 @@ def test_what_was_not_measured_is_named(folders, tmp_path):
     base, draft, _ = folders
     with pytest.raises(UserError, match=r"k1\.json: no such file"):
         measure_speed(base, draft, None, [tmp_path / "k1.json"], SETTINGS)
+
+
+def test_a_base_that_was_asked_other_prompts_is_refused(folders):
+    base, draft, timed = folders
+    for prompt, refused in (([1, 2], False), ([1, 3], True)):
+        write_jsonl(base / "replies.jsonl", [reply("a", [], []) | {"spec": None, "prompt_token_ids": prompt}])
+        with pytest.raises(UserError, match=r"a is another prompt there\. Fix:") if refused else nullcontext():
+            measure_speed(base, draft, timed, [], SETTINGS)
 
 
 def test_the_command_writes_the_file_with_its_provenance(folders, tmp_path, monkeypatch):
