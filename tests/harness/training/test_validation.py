@@ -16,7 +16,10 @@ def scripted_reply():
     token_ids, wrong, newest = list(range(length)), 999, PROMPT
     drafts_SK = torch.full((length - 1, DRAFTS), wrong)
     for accepted in ACCEPTED:
-        drafts_SK[newest - 1, :accepted] = torch.tensor(token_ids[newest + 1 : newest + 1 + accepted])
+        # Behind the wrong draft the others are right again, which must count for nothing.
+        ahead = torch.tensor(token_ids[newest + 1 : newest + 1 + DRAFTS])
+        drafts_SK[newest - 1, : len(ahead)] = ahead
+        drafts_SK[newest - 1, accepted : accepted + 1] = wrong
         newest += accepted + 1
     return drafts_SK, token_ids
 
