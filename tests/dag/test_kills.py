@@ -34,7 +34,7 @@ RECIPE = {
     "capture": {"aux_layers": [1, 3, 5], "shard_rows": 8, "max_num_seqs": 1, "preflight_rows": 2},
     "training": {
         "seed": 1, "epochs": 12, "tokens_per_step": 512, "learning_rate": 2e-3, "optimizer": "muon",
-        "compute_dtype": "float32", "checkpoint_minutes": 1e-3,
+        "compute_dtype": "float32", "checkpoint_minutes": 1e-3, "validation_share": 0.25,
     },
     "algorithms": {"eagle3": {"speculative_tokens": 3, "draft_vocab_size": 96}},
     "serve": {"dtype": "float32", "max_model_len": 1024, "max_num_seqs": 2, "kv_cache_gb": 0.2},
