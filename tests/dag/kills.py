@@ -117,12 +117,14 @@ class Run:
 def run_with_kills(root: Path, target: str, jobs: list[Job], kills: int, draw: random.Random) -> Killed:
     """Kill a run `kills` times, each time in a job drawn from `jobs` (in their order) at a moment drawn from its time.
 
-    A job may be drawn that another kill let finish: then a later one is hit. One that takes less time than it took
-    undisturbed is killed when the next one starts; so the last job, which has no next, is not drawn. The last run goes
-    to its end.
+    Every job is drawn once before one is drawn again. A job may be drawn that another kill let finish: then a later one
+    is hit. One that takes less time than it took undisturbed is killed when the next one starts; so the last job, which
+    has no next, is not drawn. The last run goes to its end.
     """
     told, seconds = Killed(), {job.log: job.seconds for job in jobs}
-    for at in sorted(draw.choices(range(len(jobs) - 1), k=kills)):
+    can_be_hit = range(max(0, len(jobs) - 1))
+    once = draw.sample(can_be_hit, min(kills, len(can_be_hit)))
+    for at in sorted([*once, *draw.choices(can_be_hit, k=kills - len(once))]):
         before, run = finished(root), Run(root, target)
         log = run.wait_for({job.log for job in jobs[at:]})
         began_s = time.monotonic()
