@@ -16,14 +16,13 @@ from harness.config import Reproduction
 from harness.errors import UserError
 from harness.machines import KNOWN, Machine
 from harness.sections.plan import Plan
-from harness.sections.verifier import MiniatureVerifier
+from harness.sections.verifier import HAVE_EXPERTS, MiniatureVerifier
 
 HOUR_S = 3600.0
 # Prompts of the known benchmarks are short beside chats; their replies end at the limit more often than not.
 BENCHMARK_PROMPT_TOKENS = 150.0
 # Trained by 2 cores in a second, on average: 17,000 to 21,000 of a dense miniature, 10,000 to 16,000 with experts.
 MINIATURE_TOKENS_PER_S, WITH_EXPERTS_TOKENS_PER_S = 19_000.0, 14_000.0
-FAMILIES_WITH_EXPERTS = ("gpt_oss", "qwen3_moe", "qwen3_vl_moe")
 
 
 @dataclass(frozen=True)
@@ -112,7 +111,7 @@ class _Planner:
         """Fetching the weights, with the disk's hours; a miniature is trained."""
         source, stored = self.run.verifier, self.size.weight_bytes
         if isinstance(source, MiniatureVerifier):
-            experts = source.family in FAMILIES_WITH_EXPERTS
+            experts = source.family in HAVE_EXPERTS
             rate = WITH_EXPERTS_TOKENS_PER_S if experts else MINIATURE_TOKENS_PER_S
             hours = (self.machine.start_s + source.training_tokens / rate) / HOUR_S
             return Step("verifier", "", source.training_tokens, hours, 1, stored)

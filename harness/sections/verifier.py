@@ -7,6 +7,7 @@ from pydantic import Field
 from harness.sections.base import Seed, Strict
 
 READS_IMAGES = "qwen3_vl_moe"  # the family of miniatures that does, and is built in a way of its own
+HAVE_EXPERTS = ("gpt_oss", "qwen3_moe", READS_IMAGES)
 Variable = Annotated[str, Field(pattern=r"^[A-Za-z_]\w*$")]
 
 
