@@ -1,5 +1,7 @@
 """The content of a recipe at a scale, not yet checked: what `like:` names lies under it, `smoke:` or `mini:` over it.
 
+`like: defaults` names a file beside the recipes, `like: qwen3_8b` another recipe, which may be like a third.
+
 Called by `harness.config`. A key given as `~` takes out what lies below.
 """
 
@@ -34,11 +36,16 @@ def merge(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
     return merged
 
 
-def read_recipe(name: str, folder: Path = REPRODUCTIONS) -> dict[str, Any]:
-    """`<folder>/<name>/reproduction.yaml` over `<folder>/<like>.yaml`, whose `smoke` and `mini` are taken with its own.
+def read_recipe(name: str, folder: Path = REPRODUCTIONS, above: tuple[str, ...] = ()) -> dict[str, Any]:
+    """`<folder>/<name>/reproduction.yaml` over what it is like, whose `smoke` and `mini` are taken with its own.
+
+    Args:
+        name: of the recipe.
+        folder: of all recipes.
+        above: recipes that are like this one.
 
     Raises:
-        UserError: no such reproduction, or a file that is none.
+        UserError: no such reproduction, a file that is none, or one that is like itself.
     """
     path = folder / name / "reproduction.yaml"
     if not path.exists():
@@ -51,12 +58,22 @@ def read_recipe(name: str, folder: Path = REPRODUCTIONS) -> dict[str, Any]:
     like = content.pop("like", None)
     if like is None:
         return content
-    below = folder / f"{like}.yaml"
-    if not below.is_file():
-        known = ", ".join(sorted(each.stem for each in folder.glob("*.yaml"))) or "none"
-        raise UserError(f"{path}: like = {like!r}: there is no {below}. Fix: leave it out, or use one of: {known}")
-    shared = {key: value for key, value in read_yaml(below).items() if key not in SCALES or key in content}
+    below = _below(like, path, folder, (*above, name))
+    shared = {key: value for key, value in below.items() if key not in SCALES or key in content}
     return merge(shared, content)
+
+
+def _below(like: Any, path: Path, folder: Path, above: tuple[str, ...]) -> dict[str, Any]:
+    """The content of what the recipe at `path` is like."""
+    if like in above:
+        raise UserError(f"{path}: like = {like!r}: a recipe would be like itself. Fix: name another one")
+    files, recipes = sorted(each.stem for each in folder.glob("*.yaml")), reproduction_names(folder)
+    if like in files:
+        return read_yaml(folder / f"{like}.yaml")
+    if like in recipes:
+        return read_recipe(like, folder, above)
+    known = ", ".join(each for each in [*files, *recipes] if each not in above) or "none"
+    raise UserError(f"{path}: like = {like!r}: is not there. Fix: leave it out, or use one of: {known}")
 
 
 def scales_of(recipe: dict[str, Any]) -> list[str]:

@@ -87,9 +87,9 @@ def measure(reproduction: Reproduction, variant: str) -> dict[str, Any]:
     return measure_settings(reproduction, Expected(method=method, num_speculative_tokens=tokens))
 
 
-def match(reproduction: Reproduction) -> dict[str, Any]:
-    """For `harness.evaluation match`."""
-    return match_settings(reproduction)
+def match(reproduction: Reproduction, variant: str) -> dict[str, Any]:
+    """For `harness.evaluation match` of one variant."""
+    return match_settings(reproduction, variant)
 
 
 def parity(reproduction: Reproduction) -> dict[str, Any]:

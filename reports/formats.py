@@ -236,6 +236,15 @@ class MatchShare(Part):
     first_tokens: int | None = None
 
 
+class Rounding(Part):
+    """By how much the verifier's close margins differ between two runs, over so many tokens that both wrote."""
+
+    tokens: int
+    below_nats: float
+    p99_nats: float | None
+    largest_nats: float | None
+
+
 class MatchFile(Part):
     """match/<variant>.json."""
 
@@ -246,6 +255,7 @@ class MatchFile(Part):
     high: float | None = None
     faults: int
     near_tie_nats: float | None = None
+    rounding: Rounding | None = None
     missing: list[str] = []
     sources: dict[str, MatchShare] = {}
     start: MatchShare | None = None

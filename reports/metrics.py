@@ -142,6 +142,14 @@ METRICS = {
         better="lower",
         pooled="over replies",
     ),
+    "margin_change_largest": Metric(
+        "Largest change of a close margin",
+        "nats",
+        "How far the run rounds from the base's: by how much the gap between the log-probabilities of the verifier's "
+        "two likeliest tokens differs between both, at the tokens that both wrote and where the base puts the gap "
+        "below 2 nats. What lies closer than this can fall either way.",
+        pooled="over close tokens",
+    ),
     "output_match_start": Metric(
         "Output match, first tokens",
         "share",
@@ -332,9 +340,9 @@ METRICS = {
         "Acceptance length that the exported draft reaches in the reference loop, minus the served one, on the same "
         "replies and within their ends. The gate fails when the whole interval lies beyond the margin: then the server "
         "does not run the draft that was trained. An interval that only reaches beyond it is not failed, and does not "
-        "show that both agree. The gate fails too when a trap was found: a known mistake of export, loading or "
-        "training, such as the wrong layers, that explains low acceptance; it is looked for where the gap fails or the "
-        "draft is served far below its validation on every benchmark.",
+        "show that both agree. The gate fails too when the draft is served far below its validation on every "
+        "benchmark; then the report names the trap that explains it, a known mistake of export, loading or training "
+        "such as the wrong layers, or says that none of the known ones does.",
         pooled="over verify steps, in pairs of replies",
     ),
     "parity_predicted_rate": Metric(

@@ -254,6 +254,11 @@ def _told(match: MatchFile) -> str:
             f"{who} part where the verifier's two likeliest tokens nearly tie{limit} "
             f"(at most {largest:.2f} here): a verify step sums in another order, and rounding decides. "
         )
+    if match.rounding is not None and match.rounding.largest_nats is not None:
+        told += (
+            f"On the {match.rounding.tokens:,} tokens that both runs wrote where the gap is below "
+            f"{match.rounding.below_nats:g} nats it differs between them by up to {match.rounding.largest_nats:.2f}. "
+        )
     if not match.faults:
         return f"{told}None is a fault."
     verb = "parts" if match.faults == 1 else "part"

@@ -340,6 +340,8 @@ def _match(run: Run, variant: str) -> Iterator[Figure]:
     yield Figure("output_match_exact", "", match.exact_share, match.low, match.high, match.total)
     yield Figure("output_match_benign", "", benign, n=match.total)
     yield Figure("output_match_faults", "", match.faults, n=match.total)
+    if match.rounding is not None:
+        yield Figure("margin_change_largest", "", match.rounding.largest_nats, n=match.rounding.tokens)
     for source, share in match.sources.items():
         yield Figure("output_match_exact", source, share.exact_share, share.low, share.high, share.total)
     if match.start is not None:

@@ -5,10 +5,15 @@ verify step feeds it more rows at once; where its two likeliest tokens nearly ti
 difference is `benign`; any other is a `fault`, and means that the engine emitted what the verifier would not say.
 
 In float32 on a CPU, one request at a time, rounding decides nothing: there every difference is a fault (`exact`).
+
+How much the two runs round apart is measured on the tokens on which they agree (`rounding`), so that the limit of a
+near tie can be held against it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
+
+import numpy as np
 
 from harness.errors import UserError
 from harness.evaluation.settings import MatchSettings
@@ -18,6 +23,7 @@ from harness.sections.evaluate import OutputMatch
 
 CONTEXT_TOKENS = 24
 AFTER_TOKENS = 12
+CLOSE_NATS = 2.0  # at wider margins rounding is larger, as unlikely candidates move most, and decides nothing
 
 Row = dict[str, Any]
 
@@ -82,13 +88,45 @@ def difference(base: Row, variant: Row, position: int, near_tie_nats: float) -> 
     }
 
 
+def _margin_changes(base: Row, variant: Row, up_to: int) -> Iterator[float]:
+    """By how much a close margin differs between the two runs, in nats, at each token up to `up_to` and there."""
+    for position in range(up_to + 1):
+        margin = top_margin_nats(base, position)
+        if margin is None or margin >= CLOSE_NATS or position >= len(variant["top_logprobs"]):
+            continue
+        theirs = dict(variant["top_logprobs"][position])
+        (first, best), (second, next_best) = base["top_logprobs"][position]
+        if first in theirs and second in theirs:
+            yield abs(best - next_best - theirs[first] + theirs[second])
+
+
+def rounding(parts: Sequence[tuple[Row, Row, int | None]]) -> dict[str, Any]:
+    """How far two runs of one verifier round apart where a choice is close, from the tokens that they share.
+
+    Args:
+        parts: replies of base and variant, and where each pair parts.
+
+    Returns:
+        JSON object: `tokens` whose margin the base puts below `below_nats` and of which both runs name the same two
+        candidates; how much that margin differs between the runs in nats: `p99_nats` and `largest_nats`, None for none.
+    """
+    found = [
+        change
+        for base, variant, part in parts
+        for change in _margin_changes(base, variant, len(base["token_ids"]) if part is None else part)
+    ]
+    p99, largest = (float(np.quantile(found, q)) for q in (0.99, 1.0)) if found else (None, None)
+    told = {"p99_nats": p99, "largest_nats": largest}
+    return {"tokens": len(found), "below_nats": CLOSE_NATS} | {k: v and round(v, 4) for k, v in told.items()}
+
+
 def compare(base: Sequence[Row], variant: Sequence[Row], settings: MatchSettings) -> dict[str, Any]:
     """All replies compared, matched by id.
 
     Returns:
         JSON object: `exact` of `total` replies equal, `exact_share` with Wilson's interval; the same by source under
-        `sources`, and as `settings.output_match` counts them under `start`; `differences`, `faults`, and `missing`: ids
-        that only one run answered, and second turns after different first replies. They are no part of `total`.
+        `sources`, and as `settings.output_match` counts them under `start`; `rounding`; `differences`, `faults`, and
+        `missing`: ids that only one run answered, and second turns after different first replies, no part of `total`.
 
     Raises:
         UserError: no id in common, or the two runs asked different prompts under one id.
@@ -108,6 +146,7 @@ def compare(base: Sequence[Row], variant: Sequence[Row], settings: MatchSettings
         "faults": sum(found["verdict"] == "fault" for found in differences),
         "sources": {source: _share(equal) for source, equal in by_source.items()},
         "start": _start(pairs, settings.output_match),
+        "rounding": rounding(parts),
         "differences": differences,
     }
 

@@ -96,13 +96,14 @@ def measure_settings(
     return settings.model_dump()
 
 
-def match_settings(reproduction: Reproduction) -> dict[str, Any]:
-    """What `match` needs of `reproduction`, JSON-able."""
+def match_settings(reproduction: Reproduction, variant: str) -> dict[str, Any]:
+    """What `match` needs of `reproduction`, JSON-able, for a variant: 8 bits round more, so more ties there."""
+    quantised = reproduction.quantised if variant in reproduction.quantised_variants else None
     evaluate, on_cpu = reproduction.evaluate, reproduction.needs.gpus == 0
     one_by_one = reproduction.serve.dtype == "float32" and evaluate.acceptance.concurrency == 1
     settings = MatchSettings(
-        near_tie_nats=evaluate.near_tie_nats, exact=on_cpu and one_by_one, output_match=evaluate.output_match,
-        scale=reproduction.scale,
+        near_tie_nats=(quantised or evaluate).near_tie_nats, exact=on_cpu and one_by_one and quantised is None,
+        output_match=evaluate.output_match, scale=reproduction.scale,
     )  # fmt: skip
     return settings.model_dump()
 

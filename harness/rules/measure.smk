@@ -56,7 +56,7 @@ rule match:
         runtime=30,
     params:
         code=code_of("harness.evaluation.match"),
-        settings=settings_for(slices.match),
+        settings=settings_for(slices.match, "variant"),
         base=lambda wildcards, input: os.path.dirname(input.base),
     shell:
         """

@@ -106,5 +106,23 @@ def test_what_recipes_share_lies_below_each(tmp_path: Path):
 def test_a_recipe_like_nothing_that_is_there_is_refused_with_what_there_is(tmp_path: Path):
     _write(tmp_path / "shared.yaml", {})
     _write(tmp_path / "mine" / "reproduction.yaml", {"like": "shred"})
-    with pytest.raises(UserError, match=r"like = 'shred': there is no .*shred.yaml. Fix: .* use one of: shared"):
+    with pytest.raises(UserError, match=r"like = 'shred': is not there. Fix: .* use one of: shared"):
         load_reproduction("mine", "full", tmp_path)
+
+
+def test_a_recipe_may_be_like_another_one(tmp_path: Path):
+    own = ("verifier", "verifier_checks", "algorithms")
+    _write(tmp_path / "shared.yaml", {key: GOOD[key] for key in GOOD if key not in own})
+    _write(tmp_path / "first" / "reproduction.yaml", {"like": "shared", "smoke": {}} | {key: GOOD[key] for key in own})
+    _write(tmp_path / "second" / "reproduction.yaml", {"like": "first", "training": {"epochs": 9}})
+    loaded = load_all(tmp_path)
+    assert list(loaded) == ["first", "first_smoke", "second"]
+    assert loaded["second"].training == loaded["first"].training.model_copy(update={"epochs": 9})
+    assert loaded["second"].verifier == loaded["first"].verifier
+
+
+def test_recipes_that_are_like_each_other_are_refused(tmp_path: Path):
+    for name, like in (("first", "second"), ("second", "first")):
+        _write(tmp_path / name / "reproduction.yaml", {"like": like})
+    with pytest.raises(UserError, match=r"second.*like = 'first': a recipe would be like itself. Fix: name another"):
+        load_reproduction("first", "full", tmp_path)

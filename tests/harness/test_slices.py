@@ -10,6 +10,7 @@ from harness.capture.settings import CaptureSettings
 from harness.config import Reproduction, load_reproduction, parse_settings
 from harness.evaluation.settings import LosslessSettings, MatchSettings, MeasureSettings, ParitySettings
 from harness.sections.evaluate import OutputMatch
+from harness.sections.serve import Quantised
 from harness.training.settings import TrainSettings
 
 
@@ -33,7 +34,7 @@ def test_every_command_accepts_its_slice(run: Reproduction):
         (slices.measure(run, "none"), MeasureSettings),
         (slices.measure(run, "ngram"), MeasureSettings),
         (slices.measure(run, "eagle3"), MeasureSettings),
-        (slices.match(run), MatchSettings),
+        (slices.match(run, "eagle3"), MatchSettings),
         (slices.parity(run), ParitySettings),
         (slices.lossless(run), LosslessSettings),
     ]:
@@ -83,10 +84,24 @@ def test_every_difference_is_a_fault_only_in_float32_one_at_a_time_on_a_cpu(run:
             "evaluate": run.evaluate.model_copy(update={"acceptance": acceptance}),
             "needs": run.needs.model_copy(update={"gpus": gpus}),
         }
-        return slices.match(run.model_copy(update=changes))["exact"]
+        return slices.match(run.model_copy(update=changes), "eagle3")["exact"]
 
     assert exact("float32", 1, 0)
     assert not exact("bfloat16", 1, 0) and not exact("float32", 8, 0) and not exact("float32", 1, 1)
+
+
+def test_a_verifier_in_8_bits_has_a_near_tie_of_its_own_and_is_never_exact(run: Reproduction):
+    acceptance = run.evaluate.acceptance.model_copy(update={"concurrency": 1})
+    changes = {
+        "serve": run.serve.model_copy(update={"dtype": "float32"}),
+        "evaluate": run.evaluate.model_copy(update={"acceptance": acceptance}),
+        "quantised": Quantised(scheme="int8", algorithms=["eagle3"], near_tie_nats=0.75),
+    }
+    told = run.model_copy(update=changes)
+    found = {name: slices.match(told, name) for name in ("eagle3", "eagle3_int8")}
+    assert {name: (each["near_tie_nats"], each["exact"]) for name, each in found.items()} == {
+        "eagle3": (run.evaluate.near_tie_nats, True), "eagle3_int8": (0.75, False),
+    }  # fmt: skip
 
 
 def test_what_is_kept_for_the_report_says_the_name_of_the_data_folder_and_not_where_it_lies(run: Reproduction):

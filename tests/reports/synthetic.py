@@ -192,7 +192,8 @@ def _match(variant: str) -> dict[str, Any]:
     share = exact / 80
     return {"exact": exact, "total": 80, "exact_share": share, "low": share - 0.06, "high": min(share + 0.05, 1.0),
             "faults": 0,
-            "near_tie_nats": 0.5, "missing": [], "differences": apart}  # fmt: skip
+            "near_tie_nats": 0.5, "missing": [], "differences": apart,
+            "rounding": {"tokens": 1660, "below_nats": 2.0, "p99_nats": 0.125, "largest_nats": 0.375}}  # fmt: skip
 
 
 def _curve() -> list[dict[str, Any]]:

@@ -27,6 +27,7 @@ def test_the_match_of_two_variants_is_read():
     read = formats.MatchFile.model_validate(found)
     assert (read.exact, read.total, read.faults, read.near_tie_nats) == (1, 2, 0, 0.5)
     assert read.differences[0].verdict == "benign"
+    assert read.rounding is not None and (read.rounding.tokens, read.rounding.largest_nats) == (3, 0.0)
     assert (read.differences[0].context_before, read.differences[0].draft_after) == (" t5", " t9")
 
 

@@ -116,6 +116,10 @@ def test_differences_are_shown_with_the_text_around_them(written):
     assert "20 apples to her brother, &lt;so&gt; 84 - 20 = 64" in page
     assert "margin 0.24 nats" in page
     assert "5 more near ties" in page
+    assert (
+        "On the 1,660 tokens that both runs wrote where the gap is below 2 nats it differs between them by up to 0.38."
+        in (page)
+    )
 
 
 def test_what_was_not_run_stands_on_the_page_with_its_reason(written):

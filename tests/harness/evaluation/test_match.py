@@ -112,6 +112,28 @@ def test_in_float32_one_at_a_time_even_a_near_tie_is_a_fault():
     assert compare([base], [variant], SETTINGS.model_copy(update={"exact": True}))["faults"] == 1
 
 
+def test_rounding_is_what_a_close_margin_changes_by_up_to_where_the_replies_part():
+    # Margins 0.5, 0.25 and, where the second part, 0.125; 5 nats are not close, and then the texts differ.
+    base = [reply("a", [1, 2], margins=[0.5, 5]), reply("b", [1, 2, 3], margins=[0.25, 0.125, 1], seconds=[9, 7, 9])]
+    variant = [reply("a", [1, 2], margins=[0.75, 9]), reply("b", [1, 7, 3], margins=[0.25, 0.5, 0], seconds=[9, 2, 9])]
+    found = compare(base, variant, SETTINGS)["rounding"]
+    # 0.25 apart; the same; 0.125 for the first token in one run, 0.5 for the second in the other.
+    assert (found["tokens"], found["largest_nats"]) == (3, 0.625)
+    assert found["p99_nats"] == pytest.approx(0.6175)
+
+
+def test_rounding_of_runs_without_a_close_choice_is_not_known():
+    found = compare([reply("a", [1, 2])], [reply("a", [1, 2])], SETTINGS)["rounding"]
+    assert (found["tokens"], found["p99_nats"], found["largest_nats"]) == (0, None, None)
+
+
+def test_rounding_leaves_out_tokens_whose_candidates_are_not_the_same():
+    base, variant = reply("a", [1, 2], margins=[0.5, 0.5]), reply("a", [1, 2], margins=[0.5, 0.5], seconds=[9, 8])
+    assert compare([base], [variant], SETTINGS)["rounding"] == {
+        "tokens": 1, "below_nats": 2.0, "p99_nats": 0.0, "largest_nats": 0.0,
+    }  # fmt: skip
+
+
 def test_the_share_of_equal_replies_is_given_for_each_source():
     base = [reply("a", [1]), reply("b", [2]), reply("c", [3], source="instructions")]
     variant = [reply("a", [1]), reply("b", [9]), reply("c", [3], source="instructions")]
