@@ -167,7 +167,7 @@ def lock_check() -> Check:
     if pid:
         return Check("run lock", "free", f"held by process {pid}", "missing", f"wait for process {pid}, or: kill {pid}")
     stale = any(LOCKS.glob("*"))
-    fix = f"{sys.executable} -m snakemake --unlock"
+    fix = f"{sys.executable} -m harness.runlock"
     return Check("run lock", "free", "left by a dead run" if stale else "free", "missing" if stale else "ok", fix)
 
 

@@ -4,7 +4,7 @@ import os
 import sys
 
 import algorithms
-from harness import slices
+from harness import runlock, slices
 from harness.config import load_all
 from harness.errors import USER_ERROR_EXIT_CODE, UserError
 from harness.codeversion import versions
@@ -53,13 +53,14 @@ def refuse_unknown_targets():
 
 
 def refuse_what_cannot_run():
-    """End the run before its first job where this machine is too small for one of its targets; a cluster's nodes are
-    not looked at from here: its scheduler says what none of them has."""
-    if not workflow.local_exec:
-        return
+    """End the run before its first job where a killed run left jobs that would write what it writes, or where this
+    machine is too small for one of its targets; a cluster's nodes are not looked at from here: its scheduler says what
+    none of them has."""
+    here = workflow.local_exec
     jobs = [job for job in workflow.dag.needrun_jobs() if "gpu" in job.rule.resources]
     try:
-        for target in sorted({job.wildcards.target for job in jobs}):
+        runlock.begin(on_cluster=not here)
+        for target in sorted({job.wildcards.target for job in jobs if here}):
             require(RUNS[target])
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)

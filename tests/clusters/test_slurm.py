@@ -1,4 +1,4 @@
-"""The SLURM profile on a real SLURM of one node: resources of jobs, two at once, one killed, one resumed.
+"""The SLURM profile on a real SLURM of one node: resources of jobs, two at once, one killed, one resumed, one orphaned.
 
 `make test-slurm` runs it; needs `apt-get install slurm-wlm munge` and the plugin of `make setup CLUSTER=slurm`.
 """
@@ -7,6 +7,7 @@ import importlib.util
 import os
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 
@@ -89,12 +90,17 @@ def scancel(cluster: Cluster, toy: Toy) -> None:
     cluster.call("scancel", running[-1]["JobId"])
 
 
+def captures(toy: Toy) -> list[psutil.Process]:
+    """The step's own processes."""
+    found = psutil.process_iter(["cmdline", "cwd"])
+    here = {each: each.info["cmdline"] or [] for each in found if each.info["cwd"] == str(toy.root)}
+    return [each for each, words in here.items() if "harness.capture" in words and "snakemake" not in words]
+
+
 def kill(cluster: Cluster, toy: Toy) -> None:
     """The step's own process, by force."""
-    for process in psutil.process_iter(["cmdline", "cwd"]):
-        words = process.info["cmdline"] or []
-        if "harness.capture" in words and process.info["cwd"] == str(toy.root) and "snakemake" not in words:
-            process.send_signal(signal.SIGKILL)
+    for process in captures(toy):
+        process.send_signal(signal.SIGKILL)
 
 
 @pytest.mark.parametrize("end", [scancel, kill])
@@ -125,3 +131,28 @@ def test_ctrl_c_ends_the_jobs_of_the_run(cluster: Cluster, finished: Toy):
         run.kill()
         run.communicate()
     wait_for(lambda: not cluster.call("squeue", "--noheader").strip(), "a job went on")
+
+
+def test_after_a_kill_of_the_run_no_step_starts_beside_its_orphan_and_the_next_run_goes_on(cluster, finished: Toy):
+    toy, before, shards = finished, finished.ran(), to_capture_again(finished)
+    run = start_capture(cluster, toy)
+    try:
+        wait_for((shards / "shard_1").exists, "the capture did not come to its second shard")
+    finally:
+        run.kill()
+        run.communicate()
+    written, orphan = (shards / "shard_0").read_text(), of_step(cluster.jobs(), "capture")[-1]
+    assert orphan["JobState"] == "RUNNING" and captures(toy)
+    # Whoever follows Snakemake's own advice is stopped before a job is submitted, and told the way.
+    assert toy.snakemake("--unlock").returncode == 0
+    refused = toy.snakemake(*PROFILE, MANIFEST, **cluster.environment)
+    assert refused.returncode == 2 and "Fix: python -m harness.runlock" in refused.stdout, refused.stdout
+    assert f"another run's job {orphan['JobId']} (capture, running)" in refused.stdout
+    freed = subprocess.run(
+        [sys.executable, "-m", "harness.runlock"], cwd=toy.root, env=os.environ | cluster.environment, text=True,
+        capture_output=True, check=True, timeout=LIMIT_S,
+    )  # fmt: skip
+    assert f"cancelled job {orphan['JobId']} (capture, running)" in freed.stderr
+    assert not captures(toy) and not cluster.call("squeue", "--noheader").strip()
+    assert of_step(cluster.jobs(), "capture")[-1]["JobId"] == orphan["JobId"], "a job was submitted beside it"
+    check_goes_on(toy, len(before), written, *PROFILE, limit_s=LIMIT_S, **cluster.environment)

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from harness.config import load_all
+from tests.clusters.small import two_drafts
 from tests.dag.conftest import TARGET, Toy
 
 CODE_AFTER_CAPTURE = {"train", "lint", "measure", "match", "parity", "lossless", "report"}
@@ -279,6 +280,17 @@ def test_after_a_kill_a_second_run_goes_on_and_a_live_run_is_not_disturbed(toy: 
     third = toy.snakemake("--cores", "1", manifest)
     assert third.returncode == 0, third.stdout
     assert (capture / "shard_0").read_text() == finished_shard, "a finished shard was made again"
+
+
+def test_no_step_starts_beside_a_job_of_slurm_that_a_killed_run_left(tmp_path: Path):
+    toy, queue = two_drafts(tmp_path), tmp_path / "squeue"
+    run = "0a1b2c3d-0000-4000-8000-00000000000f"
+    queue.write_text(f"#!/bin/sh\necho '7|RUNNING|{run}|{toy.root}|rule_capture_wildcards_target_toy'\n")
+    queue.chmod(0o755)
+    refused = toy.snakemake("--cores", "1", TARGET, PATH=os.pathsep.join([str(tmp_path), os.environ["PATH"]]))
+    assert refused.returncode == 2 and not toy.ran(), refused.stdout
+    assert refused.stdout.splitlines()[-1].startswith("error: this folder: another run's job 7 (capture, running)")
+    assert not list(toy.root.glob(".snakemake/locks/*"))
 
 
 def test_lint_has_nothing_to_say_but_that_one_environment_serves_all_rules(toy: Toy):

@@ -122,7 +122,7 @@ def test_a_lock_without_a_living_run_is_stale_and_can_be_released(tmp_path: Path
     runlock.LOCKS.mkdir(parents=True)
     (runlock.LOCKS / "0.input.lock").write_text("x")
     row = doctor.lock_check()
-    assert row.found == "left by a dead run" and row.fix.endswith("-m snakemake --unlock")
+    assert row.found == "left by a dead run" and row.fix.endswith("-m harness.runlock")
     assert runlock.release_stale() and not list(runlock.LOCKS.iterdir())
 
 
