@@ -35,6 +35,20 @@ def _listed_twice(run: "Reproduction") -> Iterator[str]:
         names = [each.name for each in getattr(run.data, section)]
         for name in sorted({name for name in names if names.count(name) > 1}):
             yield f"data.{section}: {name} is listed twice. Fix: add the rows up in one entry"
+    evaluate, speed = run.evaluate, run.evaluate.speed
+    lists: dict[str, Sequence[object]] = {
+        "training.log_to": run.training.log_to,
+        "quantised.algorithms": run.quantised.algorithms if run.quantised else [],
+        "evaluate.accuracy.tasks": evaluate.accuracy.tasks,
+        "evaluate.output_match.sources": evaluate.output_match.sources if evaluate.output_match else [],
+        "evaluate.latency.concurrency": evaluate.latency.concurrency,
+        "evaluate.latency.rates": evaluate.latency.rates,
+        "evaluate.speed.concurrency": speed.concurrency if speed else [],
+        **{f"evaluate.speed.draft_tokens.{key}": tried for key, tried in (speed.draft_tokens if speed else {}).items()},
+    }
+    for where, listed in lists.items():
+        for each in dict.fromkeys(each for each in listed if listed.count(each) > 1):
+            yield f"{where}: {each} is listed twice. Fix: list it once"
 
 
 def _unknown_benchmarks(run: "Reproduction") -> Iterator[str]:

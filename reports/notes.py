@@ -71,8 +71,8 @@ def _output(run: Run) -> str:
         )
     if limits and {server.dtype for server in run.servers.values()} == {"bfloat16"}:
         told += (
-            " In bfloat16 a number between 16 and 32 stands in steps of 0.125, and a verify step adds up in another "
-            "order, so that so close a choice can fall either way."
+            " In bfloat16 a number between 16 and 32 stands in steps of 0.125, and a step of another number of rows "
+            "adds up in another order, so that so close a choice can fall either way."
         )
     prompt = same_prompt(run)
     return f"{told} With every draft the one reply that differs is that to {prompt}." if prompt else told

@@ -252,7 +252,7 @@ def _told(match: MatchFile) -> str:
         who = str(len(benign)) if match.faults else "All"
         told += (
             f"{who} part where the verifier's two likeliest tokens nearly tie{limit} "
-            f"(at most {largest:.2f} here): a verify step sums in another order, and rounding decides. "
+            f"(at most {largest:.2f} here): steps of another number of rows round otherwise, and that decides. "
         )
     if match.rounding is not None and match.rounding.largest_nats is not None:
         told += (

@@ -1,8 +1,8 @@
 """Whether a draft changes the answers: greedy replies of base and variant compared by token ids.
 
-`compare` is called by `python -m harness.evaluation match`. Two runs of the same verifier round differently, because a
-verify step feeds it more rows at once; where its two likeliest tokens nearly tie, that may decide between them. Such a
-difference is `benign`; any other is a `fault`, and means that the engine emitted what the verifier would not say.
+`compare` is called by `python -m harness.evaluation match`. Two runs of the same verifier round differently where
+they feed it another number of rows at once; where its two likeliest tokens nearly tie, that may decide between them.
+Such a difference is `benign`; any other is a `fault`: the engine emitted what the verifier would not say.
 
 In float32 on a CPU, one request at a time, rounding decides nothing: there every difference is a fault (`exact`).
 

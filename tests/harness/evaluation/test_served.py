@@ -142,3 +142,22 @@ def test_prompt_lookup_changes_no_token_either(base, folders, tmp_path: Path):
     assert compare(base, rows, EVERY_TOKEN)["exact"] == len(ROWS)
     assert checks["scrapes_equal_replies"]
     assert figures["drafts"] > 0
+
+
+def test_what_else_is_served_changes_no_number(tmp_path: Path):
+    """In bfloat16, eight requests at once and one at a time: the same tokens with the same log-probabilities."""
+    verifier = toy.write_verifier(tmp_path / "verifier", dtype=torch.bfloat16)
+    serve = SERVE.model_copy(update={"dtype": "bfloat16", "max_model_len": 512, "max_num_seqs": 8})
+    rows = [
+        {"id": f"p{i}", "source": "word_problems", "messages": [{"role": "user", "content": f"{i} and {7 * i}? " * 12}]}
+        for i in range(12)
+    ]
+    prompts = Prompts(rows, verifier, None)
+    with running_server(str(verifier), serve, tmp_path / "server.log") as server:
+        chat = Chat(server.url, server.model_name, 96, seed=0, logprobs=True)
+        alone, together = (
+            [as_row(answer, "word_problems") for answer in prompts.ask(chat, rows, at_once, "test")]
+            for at_once in (1, 8)
+        )
+    assert compare(alone, together, EVERY_TOKEN)["exact"] == len(rows)
+    assert [row["top_logprobs"] for row in alone] == [row["top_logprobs"] for row in together]
