@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import NoReturn
 
 from harness.interrupts import INTERRUPTED_EXIT_CODE, SAID, hand_over
+from harness.orphans import die_with_run
 
 USER_ERROR_EXIT_CODE = 2
 TEMPORARY = re.compile(r"\.([^/]+)\.[0-9A-Za-z]*-\d+\.partial$")  # as harness.files names what is not whole yet
@@ -47,6 +48,7 @@ def run_command(main: Callable[[], int | None]) -> NoReturn:
     """
     try:
         hand_over()
+        die_with_run()
         sys.exit(main() or 0)
     except UserError as error:
         message = str(error)

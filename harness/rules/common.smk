@@ -7,6 +7,7 @@ import algorithms
 from harness import runlock, slices
 from harness.config import load_all
 from harness.errors import USER_ERROR_EXIT_CODE, UserError
+from harness.orphans import RUN_PID
 from harness.codeversion import versions
 from harness.planning import planned_disk_mb, planned_minutes
 from harness.preflight import require
@@ -20,6 +21,7 @@ from harness.workflow import (
 )
 
 own_python_first()
+os.environ[RUN_PID] = str(os.getpid())
 
 # A step whose speed is measured, or that fills the cores anyway, has the machine alone. The profile has 2 of `timed`.
 ALONE = 2
