@@ -22,6 +22,7 @@ from algorithms.features import Teacher
 # elsewhere as many as keep the device busy.
 CHUNK_LOGITS_CPU, CHUNK_LOGITS = 1 << 21, 1 << 26
 CHUNK_ROWS_MIN = 8  # fewer only read the head more often
+PIECE_LOGITS_CPU = 1 << 18  # one core's own cache holds them in float32
 STRETCH = 128  # columns whose largest number is found at once
 TINY = 1e-30  # under any float32 probability that matters; keeps logarithms finite
 LK_SHARPNESS = 3.0
@@ -66,20 +67,30 @@ class Scores:
     overlap_R: Tensor
 
 
-class _Chunk:
-    """Distributions of some rows: p of the verifier, q of the draft.
+class _Wanted:
+    """The verifier's distributions p at the distinct targets of some rows: what depends on them alone."""
 
-    What depends on the verifier alone is computed once a target; the rest when a loss asks for it.
+    def __init__(self, log_p_UD: Tensor) -> None:
+        self.log_p_UD, self.p_UD = log_p_UD, log_p_UD.exp()
+        self.choice_U = largest(log_p_UD, 1).squeeze(1)
+
+    @cached_property
+    def certainty_U(self) -> Tensor:
+        return (self.p_UD * self.log_p_UD).sum(dim=-1)
+
+
+class _Chunk:
+    """Distributions of some rows: p of the verifier, q of the draft. Most is computed when a loss asks for it.
 
     Args:
-        log_p_UD: of the distinct targets. of_row_R: the target of each row.
+        wanted: of the distinct targets. of_row_R: the target of each row.
         logits_RD: the draft's.
         candidates: how many of the largest logits to find.
     """
 
-    def __init__(self, log_p_UD: Tensor, of_row_R: Tensor, logits_RD: Tensor, candidates: int) -> None:
-        self._log_p_UD, self._p_UD, self._of_row_R, self._logits_RD = log_p_UD, log_p_UD.exp(), of_row_R, logits_RD
-        self.choice = largest(log_p_UD, 1).squeeze(1)[of_row_R]
+    def __init__(self, wanted: _Wanted, of_row_R: Tensor, logits_RD: Tensor, candidates: int) -> None:
+        self._wanted, self._of_row_R, self._logits_RD = wanted, of_row_R, logits_RD
+        self.choice = wanted.choice_U[of_row_R]
         self.candidates = largest(logits_RD, candidates)
         self.q = logits_RD.softmax(dim=-1)
         best_R1 = self.candidates[:, :1]
@@ -88,11 +99,11 @@ class _Chunk:
 
     @cached_property
     def p(self) -> Tensor:
-        return self._p_UD.index_select(0, self._of_row_R)
+        return self._wanted.p_UD.index_select(0, self._of_row_R)
 
     @cached_property
     def log_p(self) -> Tensor:
-        return self._log_p_UD.index_select(0, self._of_row_R)
+        return self._wanted.log_p_UD.index_select(0, self._of_row_R)
 
     @cached_property
     def log_q(self) -> Tensor:
@@ -106,7 +117,7 @@ class _Chunk:
     @cached_property
     def kl(self) -> Tensor:
         """Of q from p: the sums over p of its own logarithm and of the draft's logits are all that it takes."""
-        certainty_R = (self._p_UD * self._log_p_UD).sum(dim=-1)[self._of_row_R]
+        certainty_R = self._wanted.certainty_U[self._of_row_R]
         return certainty_R - (self.p * self._logits_RD).sum(dim=-1) + self._scale_R1.squeeze(1)
 
     @cached_property
@@ -218,6 +229,11 @@ def chunk_rows(head: Tensor) -> int:
     return max(CHUNK_ROWS_MIN, logits // head.shape[0])
 
 
+def piece_rows(head: Tensor) -> int:
+    """Rows of a chunk whose probabilities are computed at once."""
+    return max(1, PIECE_LOGITS_CPU // head.shape[0]) if head.device.type == "cpu" else chunk_rows(head)
+
+
 class _HeadLoss(torch.autograd.Function):
     """Weighted sum of row losses through the head, with all gradients made on the way."""
 
@@ -266,12 +282,16 @@ def _score(
 ) -> None:
     """One chunk: keep what was found, add its derivatives. What it takes is free again before the next one starts."""
     hidden_CW = sides.hidden_RW.index_select(0, rows)
-    logits_CD = (hidden_CW @ sides.head_DW.T).float()
-    chunk = _Chunk(*job.targets.log_probabilities(job.target_R[rows]), logits_CD, job.candidates)
-    value, slope = _weighted(chunk, job.loss)
-    found.keep(rows, chunk, value, job)
-    # The weights are multiplied on the narrow side.
-    slope_CD, weight_C1 = slope.to(sides.head_DW.dtype), job.weight_R[rows, None]
+    slope_CD = hidden_CW @ sides.head_DW.T  # the logits until their slopes are known
+    log_p_UD, of_row_C = job.targets.log_probabilities(job.target_R[rows])
+    wanted = _Wanted(log_p_UD)
+    pieces = (x.split(piece_rows(sides.head_DW)) for x in (rows, of_row_C, slope_CD))
+    for piece, of_row_R, slope_RD in zip(*pieces, strict=True):
+        chunk = _Chunk(wanted, of_row_R, slope_RD.float(), job.candidates)
+        value, slope = _weighted(chunk, job.loss)
+        found.keep(piece, chunk, value, job)
+        slope_RD.copy_(slope)
+    weight_C1 = job.weight_R[rows, None]  # multiplied on the narrow side
     if by_hidden_RW is not None:
         by_hidden_RW[rows] = ((slope_CD @ sides.head_DW) * weight_C1).to(by_hidden_RW.dtype)
     first = 0

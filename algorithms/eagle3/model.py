@@ -9,7 +9,7 @@ G = key-value heads, D = head size, V = vocabulary.
 """
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -117,13 +117,6 @@ class Branches:
     feedback_RH: Tensor
     step: int = 0
 
-    def keep(self, rows_R: Tensor) -> None:
-        """Go on with some of the branches only: ascending indices."""
-        self.queries = self.queries.take(rows_R)
-        self.output_RH, self.feedback_RH = self.output_RH[rows_R], self.feedback_RH[rows_R]
-        for keys in self.keys:
-            keys.branch = [(key_RGD[rows_R], value_RGD[rows_R]) for key_RGD, value_RGD in keys.branch]
-
 
 class Draft(nn.Module):
     """The trained parameters plus the verifier's embedding (a buffer: never trained, never exported).
@@ -137,6 +130,7 @@ class Draft(nn.Module):
         flex: whether attention skips what a mask hides (`algorithms.flex`), or computes it and drops it.
     """
 
+    layer_class: ClassVar[type[Layer]] = Layer
     flex = False
 
     def __init__(self, shape: Shape, embedding_VH: Tensor, draft_to_target_D: Tensor) -> None:
@@ -150,7 +144,9 @@ class Draft(nn.Module):
         if shape.fc_norm:
             self.fc_norm = nn.ModuleList(RMSNorm(shape.target_hidden_size, epsilon) for _ in shape.aux_layers)
         count = shape.layer["num_hidden_layers"]
-        self.layers = nn.ModuleList(Layer(shape.layer, i == 0, shape.norm_before_residual) for i in range(count))
+        self.layers = nn.ModuleList(
+            self.layer_class(shape.layer, i == 0, shape.norm_before_residual) for i in range(count)
+        )
         self.norm = RMSNorm(width, epsilon)
         self.lm_head = nn.Linear(width, shape.draft_vocab_size, bias=False)
         self.rotary = Rotary(shape.layer["rope_parameters"], shape.layer["head_dim"])

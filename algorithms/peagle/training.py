@@ -65,12 +65,8 @@ def entry_outputs(draft: Draft, batch: Batch, rows: Rows, chosen: list[Tensor]) 
     branches = draft.start(
         batch.token_ids_S[slot_S + 1], batch.aux_states_SAH[slot_S], batch.document_S[slot_S], rows.scored_R
     )
-    outputs = [branches.output_RH]
-    for before, kept in pairwise(chosen):
-        branches.keep(torch.searchsorted(before, kept))
-        draft.deepen(branches)
-        outputs.append(branches.output_RH)
-    return torch.cat(outputs)
+    kept = [torch.searchsorted(before, rows_R) for before, rows_R in pairwise(chosen)]
+    return torch.cat((branches.output_RH, draft.masks(branches, kept))) if kept else branches.output_RH
 
 
 def loss(draft: Draft, teacher: Teacher, batch: Batch, config: Config) -> LossOutput:

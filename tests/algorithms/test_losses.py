@@ -12,13 +12,14 @@ from algorithms.features import Teacher
 from algorithms.losses import CHUNK_ROWS_MIN, LOSSES, STRETCH, Targets, chunk_rows, head_loss, largest
 from algorithms.positions import dpace, exponential_decay
 
-CHUNK_ROWS = 100
+CHUNK_ROWS, PIECE_ROWS = 100, 30
 ROWS, PLACES, WIDTH, VOCABULARY = 2 * CHUNK_ROWS + 9, 50, 6, 9
 
 
 @pytest.fixture(autouse=True)
 def small_chunks(monkeypatch):
     monkeypatch.setattr(losses, "CHUNK_LOGITS_CPU", CHUNK_ROWS * VOCABULARY)
+    monkeypatch.setattr(losses, "PIECE_LOGITS_CPU", PIECE_ROWS * VOCABULARY)
 
 
 def by_hand(name, p, q):
