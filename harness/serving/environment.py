@@ -60,8 +60,8 @@ def _cpu_environment() -> dict[str, str]:
         # Threads that spin between operations take the cores from the server and the load generator.
         "KMP_BLOCKTIME": "1",
         "KMP_TPAUSE": "0",
-        # Cut over threads, one request's attention rounds by what else is served, and near ties fall either way. Uncut it
-        # does not, and is as fast on 2 cores (harness/evaluation/README.md).
+        # Cut over threads, one request's attention rounds by what else is served, and near ties fall either way. Uncut
+        # it does not, and is as fast on 2 cores (harness/evaluation/README.md).
         "VLLM_CPU_ATTN_SPLIT_KV": "0",
         # Worker and engine core share a process: one import of vLLM less at start-up.
         "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
