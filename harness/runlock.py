@@ -19,7 +19,7 @@ from harness.files import replacing
 
 LOCKS = Path(".snakemake/locks")
 # The machine on which a run that submits jobs was started, as long as it did not come to its end: from another one,
-# its process cannot be seen.
+# its process cannot be seen. After its name that of the cluster, as Snakemake calls it.
 CLUSTER_RUN = Path(".snakemake/cluster_run")
 
 
@@ -44,8 +44,14 @@ def holder_pid() -> int | None:
     return None
 
 
+def _cluster_run() -> tuple[str, str]:
+    """Machine and cluster of the run that `CLUSTER_RUN` tells of; this machine and nothing without it."""
+    words = CLUSTER_RUN.read_text().split() if CLUSTER_RUN.exists() else []
+    return (words or [socket.gethostname()])[0], words[1] if len(words) > 1 else ""
+
+
 def _refuse_elsewhere() -> None:
-    host = CLUSTER_RUN.read_text().strip() if CLUSTER_RUN.exists() else socket.gethostname()
+    host = _cluster_run()[0]
     if host != socket.gethostname():
         raise UserError(
             f"this folder: a run with jobs on a cluster was started on {host} and may still live. Fix: give the "
@@ -53,29 +59,29 @@ def _refuse_elsewhere() -> None:
         )
 
 
-def _jobs(on_cluster: bool = False) -> list[slurm.Job]:
+def _jobs(cluster: str | None = None) -> list[slurm.Job]:
     """Jobs of SLURM in this folder. A SLURM that does not answer is in the way only where it may have some."""
     try:
         return slurm.settled_jobs()
     except UserError:
-        if on_cluster or CLUSTER_RUN.exists():
+        if slurm.CLUSTER in (cluster, _cluster_run()[1]):
             raise
         return []
 
 
-def begin(on_cluster: bool) -> None:
+def begin(cluster: str | None) -> None:
     """Refuse to run beside jobs of another run; else note where this one lives, until it ends.
 
     Called once Snakemake's lock is taken, before the first job.
 
     Args:
-        on_cluster: steps become jobs, of SLURM or another cluster.
+        cluster: what steps become jobs of, as Snakemake calls it; None where they run here.
 
     Raises:
         UserError: jobs of another run work in this folder, or that cannot be known.
     """
     _refuse_elsewhere()
-    jobs = _jobs(on_cluster)
+    jobs = _jobs(cluster)
     if jobs:
         pid = holder_pid()
         fix = (
@@ -85,9 +91,9 @@ def begin(on_cluster: bool) -> None:
         )
         raise UserError(f"this folder: another run's {slurm.named(jobs)} may write what this one writes. Fix: {fix}")
     CLUSTER_RUN.unlink(missing_ok=True)
-    if on_cluster:
+    if cluster:
         with replacing(CLUSTER_RUN) as partial:
-            partial.write_text(f"{socket.gethostname()}\n")
+            partial.write_text(f"{socket.gethostname()} {cluster}\n")
         atexit.register(CLUSTER_RUN.unlink, missing_ok=True)  # any end but a kill: its jobs are over, or cancelled
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from harness.errors import UserError
 
+CLUSTER = "slurm"  # as Snakemake calls it
 RUN_NAME = re.compile(r"([\w-]{1,50}_)?[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")  # with the plugin's own prefix
 FORMAT = "%i|%T|%j|%Z|%k"  # the comment last: it may hold anything
 ENDING = "COMPLETING"  # cancelled or done; its processes may live until the node has seen to them

@@ -37,7 +37,7 @@ class MeasureSettings(Strict):
 class MatchSettings(Strict):
     """Replies of two variants compared token by token."""
 
-    near_tie_nats: float = Field(gt=0, description="a difference at a smaller top-2 margin is benign")
+    near_tie_nats: float = Field(gt=0, description="use nats above 0; a smaller top-2 margin is a near tie")
     exact: bool = Field(False, description="true where every difference is a fault")
     output_match: OutputMatch | None = Field(None, description="give sources and first_tokens, or null")
     scale: Scale

@@ -61,7 +61,7 @@ def refuse_what_cannot_run():
     here = workflow.local_exec
     jobs = [job for job in workflow.dag.needrun_jobs() if "gpu" in job.rule.resources]
     try:
-        runlock.begin(on_cluster=not here)
+        runlock.begin(None if here else workflow.executor_plugin.name)
         for target in sorted({job.wildcards.target for job in jobs if here}):
             require(RUNS[target])
     except UserError as error:

@@ -27,7 +27,7 @@ class Accuracy(Strict):
     limit: int = Field(ge=1, description="score at most this many problems of each task")
     max_new_tokens: int = Field(ge=1, description="use 1 or more tokens")
     concurrency: int = Field(ge=1, description="use 1 or more requests at once")
-    error_share_max: float = Field(0.01, ge=0, le=1, description="a score with more failed replies is invalid")
+    error_share_max: float = Field(0.01, ge=0, le=1, description="use a share: with more failed replies it is invalid")
 
 
 class OutputMatch(Strict):
@@ -48,7 +48,7 @@ class Latency(Strict):
     requests: int = Field(ge=1, description="measure this many requests at each load")
     warmup_requests: int = Field(2, ge=1, description="send at least 1 before the clock starts")
     max_new_tokens: int = Field(ge=1, description="use 1 or more tokens")
-    failure_share_max: float = Field(0.01, ge=0, le=1, description="a figure with more failed requests is invalid")
+    failure_share_max: float = Field(0.01, ge=0, le=1, description="use a share: with more failures it is invalid")
     # All cores wait for the one that is taken: with 5% taken of two, decoding was 30% slower (2026-11-30).
     others_cpu_share_max: float = Field(
         0.04, ge=0, le=1, description="a figure is not comparable when other programs took a larger share of the cores"
@@ -88,7 +88,7 @@ class Evaluate(Strict):
 
     bootstrap_resamples: int = Field(2000, ge=100, le=100_000, description="use 100 to 100,000")
     seed: Seed = 0
-    near_tie_nats: float = Field(0.5, gt=0, description="a difference at a smaller top-2 margin is benign")
+    near_tie_nats: float = Field(0.5, gt=0, description="use nats above 0; a smaller top-2 margin is a near tie")
     parity_margin_tokens: float = Field(0.05, ge=0, description="allow this much between predicted and served length")
     acceptance: Acceptance
     accuracy: Accuracy

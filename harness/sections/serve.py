@@ -56,4 +56,4 @@ class Quantised(Strict):
 
     scheme: Literal["int8", "fp8"] = Field(description="use int8 (CPU and GPU) or fp8 (GPU)")
     algorithms: list[str] = Field(default_factory=list, description="list algorithms of this reproduction")
-    near_tie_nats: float = Field(1.5, gt=0, description="a difference at a smaller top-2 margin is benign")
+    near_tie_nats: float = Field(1.5, gt=0, description="use nats above 0; a smaller top-2 margin is a near tie")

@@ -119,7 +119,7 @@ def test_a_live_run_keeps_its_jobs_but_a_step_in_a_job_is_no_run(queue: Queue):
         try:
             run.stdout.readline()
             with pytest.raises(UserError, match=f"wait for process {run.pid}" if not words else r"harness\.runlock"):
-                runlock.begin(on_cluster=True)
+                runlock.begin("slurm")
             runlock.main()
             assert queue.cancelled == cancelled and locked() is not bool(cancelled)
         finally:
@@ -131,15 +131,19 @@ def test_without_slurm_only_the_lock_is_let_go_of(queue: Queue, monkeypatch, cap
     monkeypatch.setenv("PATH", str(queue.folder))
     runlock.main()
     assert not locked() and "cancelled" not in capsys.readouterr().err
-    runlock.begin(on_cluster=False)
+    runlock.begin(None)
 
 
 def test_a_slurm_that_does_not_answer_is_in_the_way_only_where_it_may_have_jobs(queue: Queue):
     queue.fail("squeue")
-    runlock.begin(on_cluster=False)
+    runlock.begin(None)
+    runlock.begin("cluster-generic")  # Kubernetes, on a machine that has SLURM's programs for some other reason
+    runlock.main()
+    runlock.LOCKS.mkdir(parents=True, exist_ok=True)
+    (runlock.LOCKS / "0.input.lock").touch()
     with pytest.raises(UserError, match=r"^squeue: .*Unable to contact controller\. Fix: "):
-        runlock.begin(on_cluster=True)
-    runlock.CLUSTER_RUN.write_text(socket.gethostname())
+        runlock.begin("slurm")
+    runlock.CLUSTER_RUN.write_text(f"{socket.gethostname()} slurm")
     with pytest.raises(UserError, match=r"^squeue: "):
         runlock.main()
     assert locked()
@@ -157,8 +161,8 @@ def test_a_persons_own_choice_of_states_hides_no_job(queue: Queue, monkeypatch):
 
 def test_a_run_that_may_live_on_another_machine_keeps_lock_and_jobs(queue: Queue):
     queue.show(row("11"))
-    runlock.CLUSTER_RUN.write_text("login1\n")
-    for call in (runlock.main, lambda: runlock.begin(on_cluster=True), lambda: runlock.begin(on_cluster=False)):
+    runlock.CLUSTER_RUN.write_text("login1 slurm\n")
+    for call in (runlock.main, lambda: runlock.begin("slurm"), lambda: runlock.begin(None)):
         with pytest.raises(UserError, match=r"was started on login1 and may still live\. Fix: .*delete \.snakemake/"):
             call()
     assert locked() and not queue.cancelled
@@ -166,28 +170,28 @@ def test_a_run_that_may_live_on_another_machine_keeps_lock_and_jobs(queue: Queue
 
 def test_a_run_begins_beside_no_job_of_another_one(queue: Queue):
     queue.show(row("11", "PENDING"))
-    for on_cluster in (True, False):
+    for cluster in ("slurm", None):
         with pytest.raises(
             UserError, match=r"^this folder: another run's job 11 \(capture, pending\) .*harness\.runlock"
         ):
-            runlock.begin(on_cluster)
+            runlock.begin(cluster)
     assert not runlock.CLUSTER_RUN.exists() and not queue.cancelled
 
 
 def test_jobs_that_are_about_to_be_gone_are_waited_for_by_the_next_run(queue: Queue):
     queue.show(row("11", "COMPLETING"))
     queue.show(file="after")
-    runlock.begin(on_cluster=False)
+    runlock.begin(None)
     assert not (queue.folder / "after").exists()
 
 
 @pytest.mark.parametrize("end", [0, signal.SIGKILL])
 def test_only_a_killed_run_on_a_cluster_leaves_word_of_where_it_lived(queue: Queue, end: int):
-    code = f"import os; from harness import runlock; runlock.begin(True); os.kill(os.getpid(), {int(end)})"
+    code = f"import os; from harness import runlock; runlock.begin('slurm'); os.kill(os.getpid(), {int(end)})"
     done = subprocess.run([sys.executable, "-c", code], check=False, env=os.environ | {"PYTHONPATH": str(ROOT)})
     assert done.returncode == -end
     assert runlock.CLUSTER_RUN.exists() == bool(end)
     if end:
-        assert runlock.CLUSTER_RUN.read_text().strip() == socket.gethostname()
+        assert runlock.CLUSTER_RUN.read_text().split() == [socket.gethostname(), "slurm"]
         runlock.main()
         assert not runlock.CLUSTER_RUN.exists() and not locked()
