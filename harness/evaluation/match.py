@@ -40,13 +40,12 @@ def _token(row: Row, position: int) -> int | None:
     return row["token_ids"][position] if position < len(row["token_ids"]) else None
 
 
-def _gap_nats(row: Row, position: int, other: int | None) -> float | None:
-    """By how much this run preferred its own token to `other`, in nats; None if `other` was no candidate."""
+def _gap_nats(row: Row, position: int, first: int | None, second: int | None) -> float | None:
+    """By how much this run preferred one token to another, in nats; None unless both were candidates."""
     if position >= len(row["top_logprobs"]):
         return None
     candidates = dict(row["top_logprobs"][position])
-    own = _token(row, position)
-    return candidates[own] - candidates[other] if own in candidates and other in candidates else None
+    return candidates[first] - candidates[second] if first in candidates and second in candidates else None
 
 
 def top_margin_nats(row: Row, position: int) -> float | None:
@@ -64,9 +63,10 @@ def verdict(base: Row, variant: Row, position: int, near_tie_nats: float) -> str
     margin = top_margin_nats(base, position)
     if margin is None or margin >= near_tie_nats:
         return "fault"
-    if _gap_nats(base, position, _token(variant, position)) is not None:
+    ours, theirs = _token(base, position), _token(variant, position)
+    if _gap_nats(base, position, ours, theirs) is not None:
         return "benign"
-    reverse = _gap_nats(variant, position, _token(base, position))
+    reverse = _gap_nats(variant, position, theirs, ours)
     return "benign" if reverse is not None and abs(reverse) < near_tie_nats else "fault"
 
 
@@ -92,12 +92,12 @@ def _margin_changes(base: Row, variant: Row, up_to: int) -> Iterator[float]:
     """By how much a close margin differs between the two runs, in nats, at each token up to `up_to` and there."""
     for position in range(up_to + 1):
         margin = top_margin_nats(base, position)
-        if margin is None or margin >= CLOSE_NATS or position >= len(variant["top_logprobs"]):
+        if margin is None or margin >= CLOSE_NATS:
             continue
-        theirs = dict(variant["top_logprobs"][position])
-        (first, best), (second, next_best) = base["top_logprobs"][position]
-        if first in theirs and second in theirs:
-            yield abs(best - next_best - theirs[first] + theirs[second])
+        first, second = (token for token, _ in base["top_logprobs"][position])
+        ours, theirs = (_gap_nats(row, position, first, second) for row in (base, variant))
+        if ours is not None and theirs is not None:
+            yield abs(ours - theirs)
 
 
 def rounding(parts: Sequence[tuple[Row, Row, int | None]]) -> dict[str, Any]:
